@@ -37,6 +37,7 @@ def _clients() -> Iterator[Client]:
         *(list(mac_platforms((major, 0), "arm64")) for major in (11, 14)),
         *(list(mac_platforms((major, 0), "x86_64")) for major in (11, 14)),
         list(mac_platforms((10, 9), "x86_64")),
+        list(mac_platforms((10, 12), "i386")),
         ["win_amd64"],
         ["win_arm64"],
         ["freebsd_14_amd64"],
@@ -49,11 +50,22 @@ def _clients() -> Iterator[Client]:
                     *cpython_tags((3, minor), abis=[abi], platforms=names),
                     *compatible_tags((3, minor), f"cp3{minor}", names),
                 ]
-                yield {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+                yield _ranks(tags)
+        for names in platforms:
+            pypy = f"pp3{minor}"
+            tags = [
+                *(Tag(pypy, f"pypy3{minor}_pp73", name) for name in names),
+                *compatible_tags((3, minor), pypy, names),
+            ]
+            yield _ranks(tags)
+
+
+def _ranks(tags: Sequence[Tag]) -> Client:
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 
 
 CLIENTS: Sequence[Client] = tuple(_clients())
-"""CPython with and without GIL, on glibc, musl, macOS, Windows and FreeBSD."""
+"""CPython with and without GIL, on glibc, musl, macOS, Windows and FreeBSD; PyPy."""
 
 
 @lru_cache(maxsize=65536)

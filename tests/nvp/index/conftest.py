@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -123,9 +124,17 @@ def publish_all(folder: Path) -> None:
             tag=here,
             requires=["helper"] if label == "b126" else [],
         )
+    # The variant is for any platform; the others require another runtime than it.
+    mixed, native = folder / "mixed", f"cp3{sys.version_info[1]}-none-{here[9:]}"
+    document = metadata({"b126": builds["b126"]})
+    stub_wheel(mixed, "mixed", "1.0", "b126", variant_json=document)
+    for tag in ("py3-none-any", native):
+        stub_wheel(mixed, "mixed", "1.0", tag=tag, requires=["runtime==13.0"])
+    (mixed / variants_json_name("mixed", "1.0")).write_text(json.dumps(document))
     path = folder / "narrow" / variants_json_name("narrow", "1.0")
     path.write_text(json.dumps(metadata(builds)))
     write_page(folder / "narrow")
+    write_page(mixed)
     write_page(folder)
 
 

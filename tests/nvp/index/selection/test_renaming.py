@@ -214,6 +214,19 @@ def test_names_show_the_added_tags() -> None:
         assert choose([regular, offer.name], client) == (offer.name if better else fits)
 
 
+def test_long_names_get_no_tags() -> None:
+    """Installers write files with the shown name, and with ``.metadata`` after it."""
+    tags = {}
+    for length in (100, 220):
+        name = "k" * length
+        names = [f"{name}-1-py3-none-any-c.whl", f"{name}-1-py3-none-win_amd64.whl"]
+        (offer,) = make_offers(group(names, name)["1"], ["c"])
+        assert len(offer.name) <= 246
+        tags[length] = offer.name.removeprefix(f"{name}-1-1c-")
+        assert offer.bare == f"{name}-1-1c-py3-none-any.whl"
+    assert tags == {100: "py3-none-any.win_amd64.whl", 220: "py3-none-any.whl"}
+
+
 def test_rank_and_label_of_digits_stay_apart() -> None:
     names = [f"a-1-py3-none-any-{label}.whl" for label in ("9", "0", "11")]
     offers = make_offers(group(names, "a")["1"], ["0", "9", "11"])

@@ -168,7 +168,7 @@ def test_poetry(
 name = "it"
 version = "1"
 requires-python = ">=3.10,<4"
-dependencies = ["narrow", "torch"]
+dependencies = ["mixed", "narrow", "torch"]
 
 [tool.poetry]
 package-mode = false
@@ -193,6 +193,7 @@ priority = "primary"
     assert Environment(project / ".venv").labels() == {
         **CHOSEN,
         "narrow": "1.0 b126",
+        "mixed": "1.0 b126",
         "helper": "1.0 None",
     }
 
@@ -210,7 +211,7 @@ def test_pdm(
 name = "it"
 version = "1"
 requires-python = ">=3.10,<4"
-dependencies = ["narrow", "torch"]
+dependencies = ["mixed", "narrow", "torch"]
 
 [[tool.pdm.source]]
 name = "pypi"
@@ -230,6 +231,7 @@ verify_ssl = true
     assert own.labels() == {
         **CHOSEN,
         "narrow": "1.0 b126",
+        "mixed": "1.0 b126",
         "helper": "1.0 None",
     }
 

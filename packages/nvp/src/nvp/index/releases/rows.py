@@ -273,9 +273,10 @@ def _candidates(
 ) -> Iterable[tuple[Version, _Order, str]]:
     """Yield the version, sort key and original name of each wheel that pip compares."""
     renamed = {
-        offer.name: offer.wheel.file_name
+        name: offer.wheel.file_name
         for release in page.releases.values()
         for offer in release.offers
+        for name in (offer.name, offer.bare)
     }
     for name in _parse_all(page.shown, {name.file.filename: name for name in names}):
         rank = interpreter.rank(name.parts.tags)

@@ -23,7 +23,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ from ...wheels.archive import (
 _LEGACY = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 _OLD = re.compile(rf"^({'|'.join(_LEGACY)})_")
-_MAC = re.compile(r"macosx_(\d{1,2})_(\d{1,2})_\w+")
+_MAC = re.compile(r"macosx_(\d{1,2})_(\d{1,2})_(?:x86_64|arm64|universal2)")
 _MACS = ("arm64", "x86_64")
 _CPYTHON = re.compile(r"(?:(?:cp|py)[23]\d{0,2}\.?)+-.*")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,2})")
@@ -57,12 +57,10 @@ _HIGHEST = 2**63
 """The highest build number to use; uv does not read numbers of more than 64 bits."""
 
 _FOR_TAG = 20
-"""The steps of `Work` to make a tag. A rank of a tag or of a wheel on a machine is one
-step; torch 2.9 needs 10,000 ranks."""
+"""The steps of `Work` to make a tag. To rank a tag on a machine is one step."""
 
-_LONGEST = 160
-"""The maximum length of the tags of a wheel to which a tag was added. With the other
-parts, the file name must not exceed 255 characters."""
+_LONGEST = 255 - len(".metadata")
+"""The maximum length of a name with added tags, which installers use for files."""
 
 _Machine = tuple[Mapping[tuple[str, str, bool], int], Mapping[str, int]]
 
@@ -99,10 +97,14 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A variant wheel, and its name for installers."""
+    """A variant wheel, and its name for installers.
+
+    :param bare: the same name, without added tags.
+    """
 
     wheel: Wheel
     name: str
+    bare: str
     label: str
 
 
@@ -227,14 +229,14 @@ def make_offers(
         [[w.parts.supports for w in wheels] for wheels in (*groups, release.plain)],
         work or Work(),
     )
-    return [
-        Offer(
-            wheel=wheel,
-            name=served_name(wheel.file_name, ranks[_rank_key(wheel)], text),
-            label=wheel.parts.label or "",
-        )
-        for wheel, text in zip(fitting, chain.from_iterable(tags), strict=False)
-    ]
+    offers = []
+    for wheel, text in zip(fitting, chain.from_iterable(tags), strict=False):
+        make = partial(served_name, wheel.file_name, ranks[_rank_key(wheel)])
+        name, bare = make(text), make(wheel.parts.supports)
+        name = name if len(name) <= _LONGEST else bare
+        label = wheel.parts.label or ""
+        offers.append(Offer(wheel=wheel, name=name, bare=bare, label=label))
+    return offers
 
 
 def _highest_build(release: Release) -> int:
@@ -254,8 +256,8 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 def add_tags(groups: Sequence[Sequence[str]], work: Work) -> list[list[str]]:
     """Add tags to wheels, so that machines prefer none of a worse variant to them.
 
-    A wheel gets only tags of machines that can use it. Only CPython is considered, with
-    and without the GIL.
+    A wheel gets only tags of machines that can use it, with CPython, also without the
+    GIL, or with another implementation, which uses wheels for any.
 
     :param groups: the tags of the wheels of each variant, such as ``py3-none-any``;
         the best variant is first.
@@ -265,9 +267,8 @@ def add_tags(groups: Sequence[Sequence[str]], work: Work) -> list[list[str]]:
     shown = [list(group) for group in groups]
     texts = {text for group in shown for text in group}
     size = sum(map(count_tags, texts))
-    # Shortcut for the usual case: all variants are built for the same platforms.
-    is_usual = len({frozenset(group) for group in shown if group}) < 2
-    if is_usual or not work.take(_FOR_TAG * size):
+    kinds = {frozenset(group) for group in shown if group}  # usually one
+    if len(kinds) < 2 or not work.take(_FOR_TAG * size):
         return shown
     tags = frozenset().union(*map(parse_tag, texts))
     machines = _Machines(_list_machines(tags, work), work)
@@ -337,10 +338,10 @@ class _Machines:
 
     def _fits(self, text: str, original: str) -> bool:
         """Return whether tags are allowed, and fit only machines that others fit."""
-        if len(text) > _LONGEST or not _CPYTHON.fullmatch(text):
-            return False
         steps = (count_tags(text) + len(self._found)) * len(self.all)
-        if expands_too_far(text) or not self._work.take(steps):
+        if expands_too_far(text) or not _CPYTHON.fullmatch(text):
+            return False
+        if not self._work.take(steps):
             return False
         pairs = zip(self._rank(text), self._rank(original), strict=True)
         return all(new == _NONE or old != _NONE for new, old in pairs)
@@ -379,15 +380,14 @@ def _list_machines(tags: frozenset[Tag], work: Work) -> list[_Machine]:
     # Add the neighbors of each named version: they cannot use wheels for only that one.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = {t.platform for t in tags} - {"any"}
-    # Since 3.13, Python is also built without the GIL.
+    # Since 3.13, CPython is also built without the GIL.
     orders = [
-        _order(minor, f"cp3{minor}{end}")
+        _order(minor, abi)
         for minor in sorted(minors)
-        for end in ("", "t")[: 1 + (minor > 12)]
+        for abi in (None, f"cp3{minor}", f"cp3{minor}t")[: 2 + (minor > 12)]
     ]
     # There are at most two machines for each platform, and one for no platform.
-    most = 1 + 2 * len(platforms)
-    if not work.take(len(orders) * most * len(tags)):
+    if not work.take(len(orders) * (1 + 2 * len(platforms)) * len(tags)):
         return []
     found = [("any", *names) for names in sorted(_find_machines(platforms))]
     places = [{name: place for place, name in enumerate(names)} for names in found]
@@ -412,15 +412,16 @@ def _find_machines(platforms: set[str]) -> set[tuple[str, ...]]:
 
 
 @lru_cache(maxsize=256)
-def _order(minor: int, abi: str) -> Mapping[tuple[str, str, bool], int]:
+def _order(minor: int, abi: str | None) -> Mapping[tuple[str, str, bool], int]:
     """Return the ranks of the interpreters and ABIs that a version of Python accepts.
 
+    :param abi: that of CPython; ``None`` for another implementation.
     :returns: the rank of each interpreter and ABI, on a platform and on any platform.
     """
     version, names = (3, minor), ("some_platform",)
     ordered = [
-        *cpython_tags(version, abis=[abi], platforms=names),
-        *compatible_tags(version, f"cp3{minor}", names),
+        *(cpython_tags(version, abis=[abi], platforms=names) if abi else ()),
+        *compatible_tags(version, f"cp3{minor}" if abi else None, names),
     ]
     return {
         (tag.interpreter, tag.abi, tag.platform == "any"): rank

@@ -190,7 +190,7 @@ class ShownPage:
         """Find the variant wheel that installers see as ``name``."""
         for release in self.releases.values():
             for offer in release.offers:
-                if offer.name == name:
+                if name in (offer.name, offer.bare):
                     return release, offer
         return None
 
@@ -359,7 +359,7 @@ def select_files(
     wheel, which must be the best build. pdm (2.22.4) ignores build tags, and selects
     the first of the wheels with equal tags. Wheels for one platform are therefore in
     the order of the selection. The best wheel for any platform is listed twice: first
-    for pdm, and last for Poetry.
+    for pdm, and last for Poetry, which needs the name without added tags.
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
@@ -405,7 +405,11 @@ def select_files(
         elif name not in labelled:
             rest.append(file)
     ordered = [renamed[name] for name in offers]
-    anywhere = [file for file in ordered if file.filename.endswith("-any.whl")]
+    anywhere = [
+        replace(renamed[name], filename=offer.bare)
+        for name, offer in offers.items()
+        if offer.bare.endswith("-any.whl")
+    ]
     first = [file for file in ordered if not file.filename.endswith("-any.whl")]
     best = [
         file

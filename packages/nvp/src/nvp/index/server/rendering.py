@@ -255,7 +255,8 @@ def respond_renamed(
     shown = next((c for c in shown_releases if Version(c.version) == version), None)
     if shown is None or any(offer.name == wheel for offer in shown.offers):
         return None
-    for offer in shown.offers:
+    # Of wheels with the same first tags, the one with most tags counts.
+    for offer in sorted(shown.offers, key=lambda x: -len(x.wheel.parts.supports)):
         # The file has a different rank on this machine, and perhaps other added tags.
         if offer.label == label and _has_tags(wheel, offer.wheel.parts.supports):
             location = quote(name.replace(wheel, offer.name))

@@ -209,9 +209,10 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     """
     page, shown = await source.repository.show(project)
     names = {
-        offer.name: offer.wheel.file_name
+        name: offer.wheel.file_name
         for release in shown.releases.values()
         for offer in release.offers
+        for name in (offer.name, offer.bare)
     }
     files: dict[str, model.File] = {}
     for file in page.files:
