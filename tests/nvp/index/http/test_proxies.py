@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from pip._vendor.requests.utils import get_environ_proxies
@@ -140,3 +143,34 @@ def test_certificates_that_cannot_be_loaded_are_named(settings: Settings) -> Non
     assert (
         "cannot be loaded: none.pem: No such file or directory; check pip's" in message
     )
+
+
+@pytest.mark.parametrize(
+    ("password", "sent"), [("ü", b"a:\xfc"), ("é€", "a:é€".encode())]
+)
+def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
+    heads: list[bytes] = []
+
+    async def answer(given: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        heads.append(await given.readuntil(b"\r\n\r\n"))
+        to.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
+        to.close()
+
+    async def read() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        client = Client(Settings(cert="/missing"))  # not read for plain HTTP
+        client.add_credentials(url, ("a", password))
+        assert (await client.get(url)).body == b"x"
+        await client.close()
+        proxy = url.replace("//", f"//a:{quote(password)}@")
+        for target in ("http://x.example/", "https://x.example/"):
+            client = Client(Settings(proxy=proxy, plain_http=True))
+            with suppress(UpstreamError):
+                await client.get(target)
+            await client.close()
+        server.close()
+
+    asyncio.run(read())
+    assert len(heads) == 3
+    assert all(b"uthorization: Basic " + base64.b64encode(sent) in x for x in heads)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
+from time import monotonic
 from typing import TypeVar
 
 import httpx
@@ -70,6 +71,7 @@ AskCredentials = Callable[[str], "Pair | None"]
 """Returns user name and password for a URL from the keyring, if any."""
 
 _REDIRECTS = 10
+_PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
 
@@ -97,8 +99,9 @@ class Client:
         self._ask_credentials = ask_credentials
         self._asks_first = asks_first
         self._given: dict[str, Pair] = {}
-        # The results of `ask_credentials`, keyed by `_scope`; each is a new tuple.
-        self._kept: dict[str, Pair | None] = {}
+        # The results of `ask_credentials`, and when to call it again, by `_scope`.
+        self._kept: dict[str, Pair] = {}
+        self._next: dict[str, float] = {}
         self._lock = asyncio.Lock()
         # For each URL: whether the user has given a password, perhaps an empty one.
         self._whole: dict[str, bool] = {}
@@ -132,6 +135,7 @@ class Client:
         """
         url = f"{url.rstrip('/')}/"
         self._given[url] = pair
+        self._kept.pop(url, None)
         is_given = bool(pair[1]) or self._whole.get(url, False)
         self._whole[url] = is_given if whole is None else whole
 
@@ -160,7 +164,7 @@ class Client:
 
     @property
     def _credentials(self) -> dict[str, Pair]:
-        return self._given | {url: pair for url, pair in self._kept.items() if pair}
+        return self._given | self._kept
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
@@ -373,25 +377,22 @@ class Client:
         url, own = split_credentials(url)
         pair, sent = own, authorization_after(before, url)
         identifies, scope = self.identifies(url), self._scope(url)
-        kept = None if own else self._kept.get(scope)
-        if before is None and identifies:
-            pair = own or kept or self._given.get(scope)
+        asks = identifies and own is None  # never with the user name that a page gives
+        if before is None and asks:
+            pair = self._credentials.get(scope)
         # Without `trust_env`, pip does not read the netrc file after a redirect.
-        is_whole = bool(own and own[1]) or self._whole.get(scope, False)
-        is_known = pair is not None and (is_whole or pair is kept)
+        is_whole = pair and (pair[1] if own else self._whole.get(scope))
         reads = identifies and (before is None or self.settings.trust_env)
-        if reads and not is_known and (found := find_netrc(self.settings.netrc, url)):
+        if reads and not is_whole and (found := find_netrc(self.settings.netrc, url)):
             pair = found
             self._given.setdefault(scope, found)
-        asks = identifies and own is None  # never with the user name that a page gives
         if asks and self._asks_first and pair and not (pair[1] or is_whole):
             # Without the password, an index may answer as to a stranger.
             pair = await self._find_login(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
         if response.status_code == 401 and asks:
-            refused = kept if kept and basic(kept) == sent else None
-            pair = await self._find_login(url, refused)
+            pair = await self._find_login(url, sent)
             if pair is not None and basic(pair) != sent:
                 await response.aclose()
                 response = await send(client, url, headers, basic(pair))
@@ -404,11 +405,10 @@ class Client:
                 return self._credentials[nearest]
         return find_netrc(self.settings.netrc, url)
 
-    async def _find_login(self, url: str, refused: Pair | None = None) -> Pair | None:
+    async def _find_login(self, url: str, refused: str | None = None) -> Pair | None:
         """Return the credentials that the user gave for ``url``, or of the keyring.
 
-        :param refused: credentials of the keyring that the server has refused, perhaps
-            an expired token. The first of several requests asks the keyring again.
+        :param refused: the header that the server has refused; its token may be old.
         """
         server, scope = server_of(url), self._scope(url)
         if self._whole.get(scope):
@@ -416,14 +416,15 @@ class Client:
         user, password = self._given.get(scope, ("", ""))
         url = with_user(url, user) if user and not password else url
         async with self._lock:
-            pair = self._kept.get(scope)
-            is_new = scope not in self._kept or (pair and pair is refused)
-            if is_new and self._ask_credentials is not None:
+            pair, ask = self._kept.get(scope), self._ask_credentials
+            is_old = pair is None or basic(pair) == refused
+            if is_old and ask and monotonic() >= self._next.get(scope, 0.0):
                 logger.info("%s requires credentials: asking for them", server)
-                found = await call_in_daemon(self._ask_credentials, url)
-                # Without a password, pip prompts its user.
-                found = pair if found is None or found == (user, "") else found
-                self._kept[scope] = pair = found and (found[0], found[1])
+                found = await call_in_daemon(ask, url)
+                if found is None or found in (pair, (user, "")):  # pip would prompt
+                    self._next[scope] = monotonic() + _PAUSE
+                else:
+                    self._kept[scope] = pair = found
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
         return pair
 

@@ -73,7 +73,7 @@ def make_upstream(
     if is_http(bare):
         if not client.is_allowed(bare):
             return None
-        if own is not None and (own[1] or pair is None):
+        if own is not None and (own[1] or pair is None or not links):
             pair = own
         if pair is not None:
             # pip reads no user without a password in the URL of a page of links.
