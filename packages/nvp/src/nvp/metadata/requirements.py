@@ -47,9 +47,9 @@ _NOT_OF_UV = re.compile(r"[0-9]{19}")
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 # pip 23 refuses ``~=1.0alpha1``, and compares ``2023.03`` in `~=` and `.*` as text.
 _NUMBERS = r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*))*"
-_VERSION = rf"(?:{_NUMBERS}\.\*|[0-9][A-Za-z0-9.!+_-]*)"
-_SUFFIX = r"(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*"
-_CLAUSE = rf"(?:~= ?{_NUMBERS}{_SUFFIX}|(?:[=!]=|[<>]=?) ?{_VERSION})"
+_NORMAL = rf"{_NUMBERS}(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*"
+_OTHERS = rf"(?:[=!]= ?{_NUMBERS}\.\*|(?:[=!]=|[<>]=?) ?[0-9][A-Za-z0-9.!+_-]*)"
+_CLAUSE = rf"(?:~= ?{_NORMAL}|{_OTHERS})"
 _CLAUSES = rf"{_CLAUSE}(?: ?, ?{_CLAUSE})*"
 
 PLAIN_LIMIT = re.compile(_CLAUSES)
@@ -61,12 +61,14 @@ _PLAIN = re.compile(
     rf"(?: ?{_CLAUSES}| ?\({_CLAUSES}\))?(?: ?;(?P<marker>.*))?"
 )
 _STRING = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-\[\]-~]*')"""
-_VARIABLE = r"\b(?:extra|(?:os|sys|python|platform|implementation)[._][a-z_]+)"
+_VARIABLE = r"\b(?:extra|(?:os|sys|platform)[._][a-z_]+|\w*implementation(?:_name)?)"
 # pip 24.1 to 25.0 refuses to compare a variable such as `os_name` with a version.
 _NO_VERSION = r"(?!.[vV]?[0-9.]+(?i:[abcr]|p[or]|dev|[!+*_ '\"-]))(?=.[\w'\"])"
 _COMPARISON = re.compile(
-    rf"(?:python_version|python_full_version|implementation_version) ?"
-    rf"(?:[=!]=|[<>]=?) ?(?:\"{_VERSION}\"|'{_VERSION}')"
+    # uv ignores other comparisons, such as ``python_version < "3.*"`` or ``== "x"``.
+    r"(?:python_version|python_full_version|implementation_version) ?"
+    rf"(?:[=!]= ?(['\"]){_NUMBERS}\.\*\1|(?:[=!]=|[<>]=?) ?(['\"]){_NORMAL}\2)"
+    r"|python_version (?:not )?in ?(['\"])[23]\.[0-9]+(?: [23]\.[0-9]+)*\3"
     rf"|{_VARIABLE} ?[=!]= ?{_NO_VERSION}{_STRING}"
     # uv wants white space or a bracket after a joint.
     rf"|{_VARIABLE} (?:not )?in ?{_STRING}|\B{_STRING} ?(?:not )?in {_VARIABLE}"
@@ -99,8 +101,7 @@ def parse_requirement(text: str) -> Requirement | None:
 def is_clear(text: str) -> bool:
     """Return whether pip and uv read a requirement in the same way.
 
-    Only the plain forms of real requirements are clear. uv reads numbers of 64 bits,
-    and refuses URLs.
+    Only plain forms of real requirements are clear. uv reads 64 bits, and no URLs.
     """
     plain = _PLAIN.fullmatch(text)
     if plain is None or _NOT_OF_UV.search(text):
