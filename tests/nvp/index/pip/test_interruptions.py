@@ -392,15 +392,16 @@ def test_ten_at_once_on_a_cold_cache_agree(
 
 
 @pytest.mark.parametrize(
-    ("command", "number"),
+    ("command", "of_pip", "number"),
     [
-        ("releases", signal.SIGINT),
-        ("pip", signal.SIGTERM),
-        pytest.param("releases", signal.SIGHUP, marks=pytest.mark.slow),
+        ("releases", "subprocess", signal.SIGINT),
+        ("releases", "disabled", signal.SIGINT),  # nvp runs it as uv does
+        ("pip", "subprocess", signal.SIGTERM),
+        pytest.param("releases", "subprocess", signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
 def test_a_keyring_that_waits_ends_with_the_command(
-    command: str, number: signal.Signals, tmp_path: Path
+    command: str, of_pip: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     programs, asked = tmp_path / "programs", tmp_path / "asked"
     programs.mkdir()
@@ -413,7 +414,8 @@ def test_a_keyring_that_waits_ends_with_the_command(
             *(*words, "--index-url", url, "torch"),
             folder=tmp_path,
             PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
-            PIP_KEYRING_PROVIDER="subprocess",
+            PIP_KEYRING_PROVIDER=of_pip,
+            UV_KEYRING_PROVIDER="subprocess",
         )
         while not asked.exists():
             assert run.process.poll() is None

@@ -20,12 +20,13 @@ from support.range_server import Answer, serve_answers
 from support.serving import fetch, serving
 from support.wheels import write_index
 
+from nvidia_variant_provider.errors import InputError
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import find_netrc
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
-from nvp.index.pip.settings import make_settings
+from nvp.index.pip.settings import Indexes, find_indexes, make_settings
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"
@@ -118,15 +119,22 @@ def test_keyring(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script")
-@pytest.mark.parametrize(("variable", "status"), [("", 404), ("PIP", 200), ("UV", 200)])
+@pytest.mark.parametrize(
+    ("variable", "of_pip", "status"),
+    [
+        *(("", "auto", 404), ("PIP", "subprocess", 200)),
+        *(("UV", "auto", 200), ("UV", "disabled", 200)),
+    ],
+)
 def test_serve_asks_a_keyring_first_only_if_it_is_chosen(
-    variable: str, status: int, environ: dict[str, str], tmp_path: Path
+    variable: str, of_pip: str, status: int, environ: dict[str, str], tmp_path: Path
 ) -> None:
     """Other users can see the user name, perhaps a token, in a list of processes."""
     answers = {"/simple/torch/": Answer(body=b"<!DOCTYPE html>", kind="text/html")}
     with serve_answers(answers, others={"/simple/": "user:secret"}) as index:
         programs = write_keyring(tmp_path / "it", f"{index.url}/", "user", "secret")
         environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        environ["PIP_KEYRING_PROVIDER"] = of_pip
         environ[f"{variable}_KEYRING_PROVIDER"] = "subprocess"
         url = with_credentials(f"{index.url}/simple/", "user")
         with serving("-i", url, environ=environ) as server:
@@ -153,6 +161,42 @@ def test_no_keyring_of_the_current_directory_is_run(
     command = PipCommand(command=None, options=options)
     found = pip.ask_credentials(with_credentials(url, USER), command)
     assert found == (USER, PASSWORD if path == "absolute" else "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
+@pytest.mark.parametrize(
+    "place", ["http://h.example:81/a/", "h.example:81", "http://h.example:81", "-"]
+)
+@pytest.mark.parametrize("path", ["absolute", os.curdir])
+def test_without_a_pip_the_keyring_of_uv_is_asked(
+    place: str,
+    path: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    text = f"[ $1,$3 = get,me ] && [ $2 = {place} ] && echo word && exit; echo no >&2"
+    (programs / "keyring").write_text(f"#!/bin/sh\n{text}; exit 1\n")
+    (programs / "keyring").chmod(0o700)
+    monkeypatch.chdir(programs)
+
+    def refuse(*_: object) -> None:
+        raise InputError("has no pip")
+
+    monkeypatch.setattr(Pip, "understand", refuse)
+    environ = {"PATH": path.replace("absolute", str(programs))}
+    indexes = Indexes(url="http://me@h.example:81/a/", extra=["http://h.example:81/b/"])
+    assert find_indexes(environ, indexes)[1] is None
+    environ["UV_KEYRING_PROVIDER"] = "subprocess"
+    ask = find_indexes(environ, indexes)[1]
+    assert ask is not None
+    is_found = path == "absolute" and place != "-"
+    found = ask("http://me@h.example:81/a/torch/")
+    assert found == (("me", "word") if is_found else None)
+    assert ask("http://h.example:81/a/torch/") is None
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import distributions
 
 from packaging.markers import default_environment
@@ -19,7 +20,7 @@ from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
-from ..http.urls import Settings
+from ..http.urls import Settings, is_http, nearest_url, server_of, split_credentials
 from ..selection.options import Target, allows_python
 from .command import PipCommand, PipOptions, find_python
 from .process import Pip
@@ -95,7 +96,7 @@ def make_blocking_client(
         settings = make_settings(command, environ, plain_http=True)
         return Client(
             replace(settings, retries=retries),
-            ask_credentials=_find_credentials(pip, command),
+            ask_credentials=_find_credentials(pip, command, environ),
         )
 
     return BlockingClient(make_client)
@@ -156,14 +157,50 @@ def find_indexes(
             indexes=tuple(dict.fromkeys((indexes.url, *indexes.extra))),
             find_links=tuple(dict.fromkeys(indexes.links)),
         )
-    return command, _find_credentials(pip, command)
+    return command, _find_credentials(pip, command, environ)
 
 
-def _find_credentials(pip: Pip, command: PipCommand) -> AskCredentials | None:
-    """Return a function that finds credentials with pip, if there is a pip."""
-    if command.command is None:
+def _find_credentials(
+    pip: Pip, command: PipCommand, environ: Mapping[str, str]
+) -> AskCredentials | None:
+    """Return a function that finds credentials as pip does, and then as uv does."""
+    has_pip = command.command is not None
+    is_of_uv = environ.get("UV_KEYRING_PROVIDER") == "subprocess"
+
+    def ask(url: str) -> tuple[str, str] | None:
+        found = pip.ask_credentials(url, command) if has_pip else None
+        if is_of_uv and not (found and found[1]):
+            found = _ask_keyring(url, command.indexes, environ) or found
+        return found
+
+    return ask if has_pip or is_of_uv else None
+
+
+def _ask_keyring(
+    url: str, indexes: Iterable[str], environ: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Run ``keyring`` as uv does, for the password of the user in ``url``."""
+    from ...doctor.programs import end_family, find_program, started
+
+    url, own = split_credentials(url)
+    program = find_program("keyring", environ)
+    if own is None or program is None:
         return None
-    return lambda url: pip.ask_credentials(url, command)
+    end = partial(end_family, searches=False)  # the keyring may start its daemon
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    known = [split_credentials(other)[0] for other in filter(is_http, indexes)]
+    index = nearest_url(url, known) or url
+    server = server_of(index)
+    for place in (index, server.partition("://")[2], server):
+        try:
+            words = [program, "get", place, own[0]]
+            with started(words, end, env=environ, mark=None, **streams) as process:
+                password = process.communicate(timeout=_TIMEOUT)[0].decode().rstrip()
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return None
+        if password and process.returncode == 0:
+            return own[0], password
+    return None
 
 
 def check_locks(paths: Sequence[str], lock: str) -> None:
