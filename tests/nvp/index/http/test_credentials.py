@@ -18,7 +18,6 @@ from support.range_server import Answer, serve_answers
 
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.replies import authorization_after
 from nvp.index.http.urls import Settings, UpstreamError
 from nvp.index.server.places import make_upstream
 
@@ -180,27 +179,6 @@ def test_credentials_after_a_redirect(netrc: str) -> None:
         assert [pair for _, pair, _ in (*seen[-2:], there[-1])] == [
             *("me:word", "me:word", "")
         ]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_kept"),
-    [
-        ("http://a:8080/", "http://A:8080/x", True),
-        ("http://a:80/", "http://a/", True),
-        ("http://a/", "https://a:443/", True),
-        ("https://a/", "http://a/", False),
-        ("http://a:8080/", "https://a:8080/", False),
-        ("http://a:443/", "https://a/", False),
-        ("http://a/", "http://a:8080/", False),
-        ("http://a/", "http://b/", False),
-        ("http://a/", "http://a.b/", False),
-    ],
-)
-def test_the_servers_that_keep_credentials(old: str, new: str, is_kept: bool) -> None:
-    headers = {"Authorization": "Basic x"}
-    request = httpx.Request("GET", old, headers=headers)
-    response = httpx.Response(302, request=request)
-    assert authorization_after(response, new) == ("Basic x" if is_kept else None)
 
 
 def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
@@ -397,6 +375,30 @@ def test_the_keyring_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
         client.add_credentials(url, ("user", ""))
         asyncio.run(read_all())
     assert asked == [f"{url.replace('//', '//user@')}/a"] * 5
+
+
+def test_an_index_that_hides_its_files_from_an_expired_token() -> None:
+    """After 404, installers use their next index; they ask the keyring in each run."""
+    others = {"/simple/": "user:1"}
+    asked: list[str] = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", others["/simple/"][-1]
+
+    client = Client(Settings(plain_http=True), ask_credentials=ask, asks_first=True)
+    with (
+        serve_answers({"/simple/a": Answer(body=b"x")}, others=others) as index,
+        BlockingClient(lambda: client) as reader,
+    ):
+        reader.add_credentials(f"{index.url}/simple/", ("user", ""))
+        for password in "122":
+            others["/simple/"] = f"user:{password}"
+            assert reader.read(f"{index.url}/simple/a") == b"x"
+        for _ in range(2):
+            with pytest.raises(UpstreamError, match="404"):
+                reader.read(f"{index.url}/simple/b")
+    assert len(asked) == 3
 
 
 def test_a_renewed_netrc_file_is_before_the_login_of_the_keyring(netrc: str) -> None:

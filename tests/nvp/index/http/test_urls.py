@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pip._internal.models.link import Link
 
 from nvidia_variant_provider.errors import redacted
+from nvp.index.http.replies import authorization_after
 from nvp.index.http.urls import (
     Settings,
     absolute_url,
@@ -199,3 +200,24 @@ def test_clients_agree_about_plain_references(reference: str) -> None:
     if is_plain(reference) and (url := absolute_url(reference, base)) is not None:
         assert httpx.URL(base).join(reference) == httpx.URL(url)
         assert Link(url).url_without_fragment == urldefrag(url).url
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_kept"),
+    [
+        ("http://a:8080/", "http://A:8080/x", True),
+        ("http://a:80/", "http://a/", True),
+        ("http://a/", "https://a:443/", True),
+        ("https://a/", "http://a/", False),
+        ("http://a:8080/", "https://a:8080/", False),
+        ("http://a:443/", "https://a/", False),
+        ("http://a/", "http://a:8080/", False),
+        ("http://a/", "http://b/", False),
+        ("http://a/", "http://a.b/", False),
+    ],
+)
+def test_the_servers_that_keep_credentials(old: str, new: str, is_kept: bool) -> None:
+    headers = {"Authorization": "Basic x"}
+    request = httpx.Request("GET", old, headers=headers)
+    response = httpx.Response(302, request=request)
+    assert authorization_after(response, new) == ("Basic x" if is_kept else None)

@@ -225,10 +225,7 @@ class Client:
             raise without_frames(error) from None
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
-        """Run ``work`` with a deadline.
-
-        After a temporary failure, run it again, as `Settings` allow.
-        """
+        """Run ``work`` with a deadline, and perhaps again after a temporary failure."""
         attempt, deadline = 0, self.settings.deadline
         while True:
             try:
@@ -391,7 +388,9 @@ class Client:
             pair = await self._find_login(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
-        if response.status_code == 401 and asks:
+        # Some indexes answer an expired token of the keyring as they answer strangers.
+        codes = (401, 403, 404) if pair and pair == self._kept.get(scope) else (401,)
+        if response.status_code in codes and asks:
             pair = await self._find_login(url, sent)
             if pair is not None and basic(pair) != sent:
                 await response.aclose()
