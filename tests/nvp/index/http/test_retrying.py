@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import email.utils
 import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.index_server import start_server
 from support.range_server import Answer, serve_answers
 
 from nvp.index.http import client, replies
@@ -90,3 +95,47 @@ def test_a_page_does_not_wait_for_files_of_other_servers(
 
     with serve_answers(slow) as hanging, serve_answers(page) as index:
         assert asyncio.run(read(f"{hanging.url}/file", f"{index.url}/page")) == b"page"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    ("user", "accepted", "sent"),
+    [
+        # uv sends no login of another user than that of the URL; pip does.
+        ("token", "token:", ["token:"]),
+        ("token", "me:word", ["token:", "me:word"]),
+        # uv sends a login of the netrc file only after a refusal; pip sends it first.
+        ("", "me:word", ["me:word"]),
+        ("", "", ["me:word", ""]),
+        ("token", "none:none", ["token:", "me:word", ""]),
+    ],
+)
+def test_other_logins_of_the_user(
+    status: int, user: str, accepted: str, sent: list[str], tmp_path: Path
+) -> None:
+    """An installer must not use its next index where another login gets the page."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")
+    settings = Settings(plain_http=True, retries=0, netrc=(str(tmp_path / "netrc"),))
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            encoded = self.headers.get("Authorization", "").partition(" ")[2]
+            seen.append(base64.b64decode(encoded).decode())
+            self.send_response(200 if seen[-1] == accepted else status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    reader = BlockingClient(lambda: Client(settings))
+    with start_server(Handler) as url, reader:
+        if user:
+            reader.add_credentials(url, (user, ""))
+        if accepted == "none:none":
+            with pytest.raises(UpstreamError, match=str(status)):
+                reader.read(f"{url}a")
+        else:
+            reader.read(f"{url}a")
+    assert seen == sent

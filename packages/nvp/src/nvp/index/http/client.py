@@ -47,6 +47,7 @@ from .replies import (
     too_large,
     translate_error,
     unpack,
+    unreadable,
     without_frames,
 )
 from .threads import Turn, Turns, call_in_daemon
@@ -70,7 +71,7 @@ Pair = tuple[str, str]
 AskCredentials = Callable[[str], "Pair | None"]
 """Returns user name and password for a URL from the keyring, if any."""
 
-_REDIRECTS = 10
+_REDIRECTS, _REFUSALS = 10, (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
@@ -103,8 +104,7 @@ class Client:
         self._kept: dict[str, Pair] = {}
         self._next: dict[str, float] = {}
         self._lock = asyncio.Lock()
-        # For each URL: whether the user has given a password, perhaps an empty one.
-        self._whole: dict[str, bool] = {}
+        self._whole: dict[str, bool] = {}  # as in `add_credentials`
         self._nearness = NearnessFinder()
         # The only index that gets credentials; its pages may name any server.
         self._only: str | None = None
@@ -270,7 +270,6 @@ class Client:
                 part = replace(reply, raw=bytes(raw), is_whole=False)
                 error.reply = replace(part, body=decode(part, limit) or b"")
             raise
-        logger.debug("%s: read %d bytes", redacted(url), len(raw))
         return await unpack(replace(reply, raw=bytes(raw)), url, limit, turn)
 
     @asynccontextmanager
@@ -317,10 +316,7 @@ class Client:
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            # httpx may quote a password as a port, if the password has a slash.
-            is_safe = isinstance(error, OSError)
-            reason = redacted(str(error)) if is_safe else "its URL is invalid"
-            raise UpstreamError(f"cannot be read: {reason}", url) from None
+            raise unreadable(error, url) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
         start, places, moved, away = url, [url], None, ""
@@ -372,29 +368,35 @@ class Client:
         client = self._client_for(url)
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
-        pair, sent = own, authorization_after(before, url)
+        sent = authorization_after(before, url)
         identifies, scope = self.identifies(url), self._scope(url)
         asks = identifies and own is None  # never with the user name that a page gives
-        if before is None and asks:
-            pair = self._credentials.get(scope)
+        pair = self._credentials.get(scope) if asks and not before else own
         # Without `trust_env`, pip does not read the netrc file after a redirect.
         is_whole = pair and (pair[1] if own else self._whole.get(scope))
-        reads = identifies and (before is None or self.settings.trust_env)
-        if reads and not is_whole and (found := find_netrc(self.settings.netrc, url)):
+        reads = identifies and not is_whole and (not before or self.settings.trust_env)
+        found = find_netrc(self.settings.netrc, url) if reads else None
+        # pip also sends the login of another user than that of the URL; uv does not.
+        if found and (before or self._given.setdefault(scope, found)[0] == found[0]):
             pair = found
-            self._given.setdefault(scope, found)
         if asks and self._asks_first and pair and not (pair[1] or is_whole):
             # Without the password, an index may answer as to a stranger.
             pair = await self._find_login(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
         # Some indexes answer an expired token of the keyring as they answer strangers.
-        codes = (401, 403, 404) if pair and pair == self._kept.get(scope) else (401,)
-        if response.status_code in codes and asks:
+        codes = _REFUSALS if pair and pair == self._kept.get(scope) else (401,)
+        others: list[str | None] = [basic(found), None] if found and not before else []
+        if asks and response.status_code in codes:
             pair = await self._find_login(url, sent)
-            if pair is not None and basic(pair) != sent:
-                await response.aclose()
-                response = await send(client, url, headers, basic(pair))
+            others[:0] = [basic(pair)] if pair else []
+        # uv stops where an index refuses the login of a netrc file to everybody.
+        for other in others:
+            if asks and response.status_code in _REFUSALS and other != sent:
+                again = await send(client, url, headers, other)
+                if again.status_code < 400 or not found:
+                    response, again = again, response
+                await again.aclose()
         return response
 
     def _find_known(self, url: str) -> Pair | None:
@@ -409,7 +411,7 @@ class Client:
 
         :param refused: the header that the server has refused; its token may be old.
         """
-        server, scope = server_of(url), self._scope(url)
+        scope = self._scope(url)
         if self._whole.get(scope):
             return self._given[scope]
         user, password = self._given.get(scope, ("", ""))
@@ -418,19 +420,18 @@ class Client:
             pair, ask = self._kept.get(scope), self._ask_credentials
             is_old = pair is None or basic(pair) == refused
             if is_old and ask and monotonic() >= self._next.get(scope, 0.0):
-                logger.info("%s requires credentials: asking for them", server)
+                logger.info("%s requires credentials: asking for them", server_of(url))
                 found = await call_in_daemon(ask, url)
                 if found is None or found in (pair, (user, "")):  # pip would prompt
                     self._next[scope] = monotonic() + _PAUSE
                 else:
                     self._kept[scope] = pair = found
-        logger.info("credentials for %s: %s", server, "found" if pair else "none")
         return pair
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.
-        is_secure = url[:6].lower() == "https:"
-        verify = not self.settings.is_trusted(url) if is_secure else None
+        is_plain = url[:6].lower() != "https:"
+        verify = None if is_plain else not self.settings.is_trusted(url)
         proxy = find_proxy(self.settings, url)
         kind = verify, self.identifies(url)
         if (kind, proxy) not in self._clients:

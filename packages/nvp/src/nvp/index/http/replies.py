@@ -67,6 +67,15 @@ _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
 
 
+def unreadable(error: Exception, url: str) -> UpstreamError:
+    """Translate an error of a connection, or of httpx about a URL."""
+    # httpx may quote a password as a port, if the password has a slash.
+    reason = (
+        redacted(str(error)) if isinstance(error, OSError) else "its URL is invalid"
+    )
+    return UpstreamError(f"cannot be read: {reason}", url)
+
+
 async def send(
     client: httpx.AsyncClient,
     url: str,

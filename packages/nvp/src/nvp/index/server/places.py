@@ -73,10 +73,10 @@ def make_upstream(
     if is_http(bare):
         if not client.is_allowed(bare):
             return None
-        if own is not None and (own[1] or pair is None or not links):
+        # pip reads no user without a password in the URL of a page of links.
+        if own and (own[1] or not pair or (pair[0] != own[0] and not links)):
             pair = own
         if pair is not None:
-            # pip reads no user without a password in the URL of a page of links.
             is_empty = not links and urlsplit(url).password is not None
             whole = own is not None and (bool(own[1]) or is_empty)
             client.add_credentials(bare, pair, whole=whole)
