@@ -6,6 +6,7 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
+from nvp.index.selection.options import clauses_of
 from nvp.index.selection.wheel_files import (
     find_installable,
     find_pythons,
@@ -108,6 +109,16 @@ def test_the_release_of_a_source_distribution_of_a_project(
     expected = None if release is None else Version(release)
     assert release_of_sdist(name, project) == expected
     assert _release(model.File(name, "", {}), project) == expected
+
+
+def test_the_clauses_of_a_limit_are_few() -> None:
+    """METADATA of a wheel may have megabytes of them, and a page many wheels."""
+    assert clauses_of(">=3.10, <4") == {">=3.10", "<4"}
+    assert clauses_of(">=3. 10") == {">=3. 10"}
+    many = ",".join(f"!=3.{n}" for n in range(100_000))
+    (clause,) = clauses_of(many)
+    assert many.startswith(clause)
+    assert len(clause) == 500
 
 
 def test_a_number_that_python_does_not_convert_is_no_version() -> None:

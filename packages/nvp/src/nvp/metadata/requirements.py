@@ -52,8 +52,8 @@ _OTHERS = rf"(?:[=!]= ?{_NUMBERS}\.\*|(?:[=!]=|[<>]=?) ?[0-9][A-Za-z0-9.!+_-]*)"
 _CLAUSE = rf"(?:~= ?{_NORMAL}|{_OTHERS})"
 _CLAUSES = rf"{_CLAUSE}(?: ?, ?{_CLAUSE})*"
 
-PLAIN_LIMIT = re.compile(_CLAUSES)
-"""The form of limits of versions that all installers read in the same way."""
+PLAIN_LIMIT = re.compile(rf"(?!.{{500}}){_CLAUSES}")
+"""The form of limits that all installers read alike; long ones would take memory."""
 
 _PLAIN = re.compile(
     # uv takes a requirement such as ``other.zip`` for a file.

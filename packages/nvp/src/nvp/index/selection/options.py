@@ -92,13 +92,13 @@ def allows_python(requires_python: str | None, version: str) -> bool:
 def clauses_of(requires_python: str | None) -> frozenset[str]:
     """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``.
 
-    Not all installers read a limit of another form, such as ``>=3. 10``. Only an equal
-    text has its clause.
+    Not all installers read a limit of another form, such as ``>=3. 10``. Only a text
+    that starts alike has its clause, which is short: METADATA may have megabytes.
     """
     text = (requires_python or "").strip(" ")
     if PLAIN_LIMIT.fullmatch(text):
         return frozenset(text.replace(" ", "").split(","))
-    return frozenset({text} if text else ())
+    return frozenset({text[:500]} if text else ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
