@@ -232,8 +232,12 @@ def test_refused_metadata_is_deleted_whatever_its_signature(
     assert store.find(first) == Kept(b"", parts)
     store.settle(second, store.find_unverified(second), ChangedFileError("another"))
     assert store.is_refused(first)
+    # An installer that resumes the download lets it be read again.
+    store.keep(first, Kept(b"", parts))
     assert store.find(first) is None
     assert not [*tmp_path.iterdir()]
+    store.keep(first, Kept(b""))
+    assert store.find(first) == Kept(b"")
 
 
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:

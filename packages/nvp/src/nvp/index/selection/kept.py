@@ -207,7 +207,9 @@ class MetadataStore:
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
-        """Cache METADATA of a file."""
+        """Cache METADATA of a file, unless it is read from one that was refused."""
+        if kept.parts is not None and self.is_refused(file):
+            return  # such as when an installer resumes the download
         document = None
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
