@@ -20,6 +20,7 @@ from support.wheels import stub_wheel
 
 from nvp.index.http.client import Client
 from nvp.index.http.urls import CompleteResponse
+from nvp.index.pip import hooks
 from nvp.index.selection.component import VariantRepository
 from nvp.index.server import upstream
 from nvp.index.server.places import LinksUpstream
@@ -104,6 +105,13 @@ def test_a_proxy_of_an_option_is_for_pip_only(
         done = pip("install", *words, "--target", tmp_path / "it", project)
     assert done.code == 0, done.text
     assert proxy.asked
+
+
+def test_a_pip_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index is that of another user, too, and it cannot read the file for pip."""
+    monkeypatch.setenv(hooks.PLACES, str(tmp_path / "missing"))
+    with pytest.raises(SystemExit, match=r"missing'; run this pip as the user of nvp"):
+        hooks.install()
 
 
 @pytest.mark.parametrize("version", EDGES)

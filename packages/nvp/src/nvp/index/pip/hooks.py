@@ -57,9 +57,13 @@ def install() -> None:
     """Change the imported pip.
 
     :raises ImportError, AttributeError: this pip differs from all known versions.
+    :raises SystemExit: this process is not of the user who runs nvp.
     """
-    with open(os.environ[PLACES], encoding="utf-8") as file:
-        told = json.load(file)
+    try:
+        with open(os.environ[PLACES], encoding="utf-8") as file:
+            told = json.load(file)
+    except OSError as error:
+        sys.exit(f"ERROR: {error}; run this pip as the user of nvp, and during nvp pip")
     _OWN.update(told["headers"])
     collector: Any = importlib.import_module("pip._internal.index.collector")
     session: Any = importlib.import_module("pip._internal.network.session")
