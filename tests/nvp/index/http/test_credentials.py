@@ -415,7 +415,7 @@ def test_a_renewed_netrc_file_is_before_the_login_of_the_keyring(netrc: str) -> 
             reader.read(f"{url}/a")
         Path(netrc).write_text("machine 127.0.0.1 login me password new\n")
         reader.read(f"{url}/a")
-    assert [pair for _, pair, _ in seen] == ["me:word", "bob:b", "", "me:new"]
+    assert [pair for _, pair, _ in seen] == ["me:word", "bob:b", "me:new"]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from support.index_server import start_server
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import client, replies
+from nvp.index.http import client as client_module
+from nvp.index.http import replies
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.replies import PASSING, pause_before, read_retry_after
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import PassingError, Settings, UpstreamError
+from nvp.index.server.places import make_upstream
 
 
 @given(st.integers(0, 10**8))
@@ -79,7 +81,7 @@ def test_a_page_does_not_wait_for_files_of_other_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A page may name METADATA on many servers that hang."""
-    monkeypatch.setattr(client, "_IN_ALL", 1)
+    monkeypatch.setattr(client_module, "_IN_ALL", 1)
     slow, page = {"/file": Answer(fault="hang")}, {"/page": Answer(body=b"page")}
 
     async def read(file_url: str, page_url: str) -> bytes:
@@ -129,8 +131,10 @@ def test_other_logins_of_the_user(
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    reader = BlockingClient(lambda: Client(settings))
-    with start_server(Handler) as url, reader:
+    with (
+        start_server(Handler) as url,
+        BlockingClient(lambda: Client(settings).only(url)) as reader,
+    ):
         if user:
             reader.add_credentials(url, (user, ""))
         if accepted == "none:none":
@@ -139,3 +143,66 @@ def test_other_logins_of_the_user(
         else:
             reader.read(f"{url}a")
     assert seen == sent
+
+
+@pytest.mark.parametrize(
+    ("replies", "own", "known", "seen"),
+    [
+        # Strangers are sent to a page for logins, also for a project that is missing.
+        (
+            {"/a": {"me:word": 404, "": "/login"}, "/login": {"": 200}},
+            "",
+            None,
+            [("/a", "me:word"), ("/a", ""), 404],
+        ),
+        # After a redirect, requests sends the login of the netrc file.
+        (
+            {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
+            "u:p@",
+            None,
+            [("/a", "u:p"), ("/b", "me:word"), ("/b", "u:p"), 200],
+        ),
+        # pip knows the login of another index of the server.
+        (
+            {"/a": {"": 200}},
+            "",
+            ("u", "p"),
+            [("/a", "u:p"), ("/a", "me:word"), ("/a", ""), 200],
+        ),
+    ],
+)
+def test_logins_of_one_server(
+    replies: dict[str, dict[str, int | str]],
+    own: str,
+    known: tuple[str, str] | None,
+    seen: list[object],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")
+    settings = Settings(plain_http=True, retries=0, netrc=(str(tmp_path / "netrc"),))
+    found: list[object] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            encoded = self.headers.get("Authorization", "").partition(" ")[2]
+            pair = base64.b64decode(encoded).decode()
+            found.append((self.path, pair))
+            reply = replies[self.path].get(pair, 404)
+            self.send_response(302 if isinstance(reply, str) else reply)
+            self.send_header("Location", str(reply))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with start_server(Handler) as url:
+        client = Client(settings).only(url)
+        assert make_upstream(url.replace("//", f"//{own}"), known, client) is not None
+        with BlockingClient(lambda: client) as reader:
+            try:
+                reader.read(f"{url}a")
+                found.append(200)
+            except UpstreamError as error:
+                found.append(error.status)
+    assert found == seen

@@ -114,8 +114,7 @@ class Client:
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self.large = asyncio.Lock()
         """Held while a large page is read and parsed; see `get`."""
-        self.parsing = asyncio.Lock()
-        """Held while a page of more than 256 KiB is parsed."""
+        self.parsing = asyncio.Lock()  # held while a page of over 256 KiB is parsed
 
     async def close(self) -> None:
         """Close all connections."""
@@ -136,8 +135,9 @@ class Client:
         url = f"{url.rstrip('/')}/"
         self._given[url] = pair
         self._kept.pop(url, None)
-        is_given = bool(pair[1]) or self._whole.get(url, False)
-        self._whole[url] = is_given if whole is None else whole
+        self._whole[url] = (
+            bool(pair[1] or self._whole.get(url)) if whole is None else whole
+        )
 
     def only(self, index: str | None) -> Client:
         """Return a client that identifies the user to one index, and shares all else.
@@ -145,7 +145,7 @@ class Client:
         :param index: the URL of the index; ``None`` for all servers, as for pip.
         """
         other = copy(self)
-        other._only = index
+        other._only = index and f"{index.rstrip('/')}/"
         return other
 
     def identifies(self, url: str) -> bool:
@@ -195,9 +195,7 @@ class Client:
 
         :param near: the location of ``start`` that another process has found.
         """
-        if self.trusts_pages:
-            return True
-        return await self._nearness.may_lead(start, end, near)
+        return self.trusts_pages or await self._nearness.may_lead(start, end, near)
 
     async def get(
         self,
@@ -278,8 +276,7 @@ class Client:
     ) -> AsyncIterator[httpx.Response]:
         """Follow redirects, and open the final response as a stream.
 
-        The deadline of `Settings` is for the head of the response. Its reader decides
-        how slowly the body may arrive.
+        The deadline of `Settings` is for the head; the reader paces the body.
 
         :raises UpstreamError: the server cannot be reached or responds with an error;
             also raised in the block, if the response is truncated.
@@ -368,7 +365,7 @@ class Client:
         client = self._client_for(url)
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
-        sent = authorization_after(before, url)
+        sent = after = authorization_after(before, url)
         identifies, scope = self.identifies(url), self._scope(url)
         asks = identifies and own is None  # never with the user name that a page gives
         pair = self._credentials.get(scope) if asks and not before else own
@@ -384,17 +381,19 @@ class Client:
             pair = await self._find_login(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
+        is_refused = asks and response.status_code in _REFUSALS
         # Some indexes answer an expired token of the keyring as they answer strangers.
-        codes = _REFUSALS if pair and pair == self._kept.get(scope) else (401,)
-        others: list[str | None] = [basic(found), None] if found and not before else []
-        if asks and response.status_code in codes:
+        guess = (self._asks_first and not is_whole) or pair == self._kept.get(scope)
+        others: dict[str | None, bool] = {}  # whether a refusal counts, too
+        if is_refused and (response.status_code == 401 or (pair and guess)):
             pair = await self._find_login(url, sent)
-            others[:0] = [basic(pair)] if pair else []
-        # uv stops where an index refuses the login of a netrc file to everybody.
-        for other in others:
-            if asks and response.status_code in _REFUSALS and other != sent:
+            others = {basic(pair): not found} if pair else {}
+        if is_refused and self._only and (before or not self._whole.get(self._only)):
+            others |= dict.fromkeys((found and basic(found), after, None), False)
+        for other, counts in others.items():
+            if response.status_code in _REFUSALS and other != sent:
                 again = await send(client, url, headers, other)
-                if again.status_code < 400 or not found:
+                if counts or again.is_success or again.status_code == 304:
                     response, again = again, response
                 await again.aclose()
         return response
@@ -412,20 +411,21 @@ class Client:
         :param refused: the header that the server has refused; its token may be old.
         """
         scope = self._scope(url)
+        place = self._only if self._only and self.identifies(url) else scope
         if self._whole.get(scope):
             return self._given[scope]
         user, password = self._given.get(scope, ("", ""))
         url = with_user(url, user) if user and not password else url
         async with self._lock:
-            pair, ask = self._kept.get(scope), self._ask_credentials
+            pair, ask = self._kept.get(place), self._ask_credentials
             is_old = pair is None or basic(pair) == refused
-            if is_old and ask and monotonic() >= self._next.get(scope, 0.0):
+            if is_old and ask and monotonic() >= self._next.get(place, 0.0):
                 logger.info("%s requires credentials: asking for them", server_of(url))
                 found = await call_in_daemon(ask, url)
                 if found is None or found in (pair, (user, "")):  # pip would prompt
-                    self._next[scope] = monotonic() + _PAUSE
+                    self._next[place] = monotonic() + _PAUSE
                 else:
-                    self._kept[scope] = pair = found
+                    self._kept[place] = pair = found
         return pair
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
