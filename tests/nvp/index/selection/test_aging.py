@@ -22,7 +22,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
-from nvp.index.http.urls import Settings
+from nvp.index.http.urls import Settings, UpstreamError
 from nvp.index.selection import reader as reading
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
@@ -238,6 +238,27 @@ def test_refused_metadata_is_deleted_whatever_its_signature(
     assert not [*tmp_path.iterdir()]
     store.keep(first, Kept(b""))
     assert store.find(first) == Kept(b"")
+
+
+@pytest.mark.parametrize("order", [b"lt", b"tl"])
+def test_a_server_that_sends_two_metadata_of_a_wheel(
+    order: bytes, tmp_path: Path
+) -> None:
+    """One installer may get the lie, when the truth is what will be compared."""
+    store = MetadataStore(tmp_path, time.monotonic)
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    for number in order:
+        parts = Parts(9, {(0, 1, str(number))})
+        store.keep(wheel, Kept(bytes([number]), parts))
+    assert store.find(wheel) is None
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(UpstreamError, match="two different METADATA"):
+        store.hand_out(wheel)
+    # A file without a hash may have changed.
+    changing = replace(wheel, hashes={})
+    for number in order:
+        store.keep(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
+    store.hand_out(changing)
 
 
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:

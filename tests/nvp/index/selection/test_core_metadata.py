@@ -148,21 +148,21 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     wheel, first, second = file("a"), Parts(), Parts()
     first.add(0, b"first", 9)
     second.add(0, b"second", 9)
-    store.keep(wheel, Kept(b"first", first))
+    store.keep(wheel, Kept(b"same", first))
     store.hand_out(wheel)
-    store.keep(wheel, Kept(b"second", second))
+    store.keep(wheel, Kept(b"same", second))
     store.settle(wheel, [first], None)
-    assert store.find(wheel) == Kept(b"second", second)
+    assert store.find(wheel) == Kept(b"same", second)
     # The next process must also compare the wheel.
     other = MetadataStore(tmp_path, time.monotonic)
     assert other.find(wheel) is None
-    assert other.read(wheel) == Kept(b"second", second)
+    assert other.read(wheel) == Kept(b"same", second)
     other.hand_out(wheel)
     signed = replace(wheel, url=f"https://user:x@{wheel.url[8:]}?signature=1#a=b")
     assert other.find_unverified(signed) == (second,)
     other.settle(wheel, [second], None)
     assert other.find_unverified(wheel) == ()
-    assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"second")
+    assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"same")
 
 
 def test_what_another_client_got_does_not_count() -> None:

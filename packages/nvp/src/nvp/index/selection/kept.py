@@ -208,6 +208,10 @@ class MetadataStore:
 
     def keep(self, file: model.File, kept: Kept) -> None:
         """Cache METADATA of a file, unless it is read from one that was refused."""
+        last = self.find(file)
+        is_other = last and last.parts and kept.parts and last.content != kept.content
+        if is_other and file.hashes:  # an installer may get one, and the other is noted
+            self._refuse(file, "its server sends two different METADATA")
         if kept.parts is not None and self.is_refused(file):
             return  # such as when an installer resumes the download
         document = None
@@ -283,9 +287,13 @@ class MetadataStore:
             if kept is not None and kept.parts in parts:
                 self.keep(file, replace(kept, parts=None))
             return
-        logger.info("%s: METADATA is forgotten: %s", file.filename, error)
-        self._refused.put(key, error.message)
-        self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
+        self._refuse(file, error.message)
+
+    def _refuse(self, file: model.File, message: str) -> None:
+        key = key_of(file)
+        logger.info("%s: METADATA is forgotten: %s", file.filename, message)
+        self._refused.put(key, message)
+        self.refusals.append(f"{file.filename}: {message}, so it was not sent")
         for whole in filter(None, (whole_key(file), self._last.get(key))):
             self._memory.drop(whole)
             self._delete(whole)
