@@ -6,6 +6,8 @@ import asyncio
 import base64
 import email.utils
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,41 @@ def test_a_page_does_not_wait_for_files_of_other_servers(
         assert asyncio.run(read(f"{hanging.url}/file", f"{index.url}/page")) == b"page"
 
 
+@contextmanager
+def serve_logins(
+    reply: Callable[[str, str], int | str],
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the URL of a server, and the path and login of each request.
+
+    :param reply: returns the status, or the target of a redirect, for a path and login.
+    """
+    seen: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            encoded = self.headers.get("Authorization", "").partition(" ")[2]
+            seen.append((self.path, base64.b64decode(encoded).decode()))
+            found = reply(*seen[-1])
+            self.send_response(302 if isinstance(found, str) else found)
+            self.send_header("Location", str(found))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with start_server(Handler) as url:
+        yield url, seen
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return the settings of a user with a netrc file."""
+    path = tmp_path / "netrc"
+    path.write_text("machine 127.0.0.1 login me password word\n")
+    return Settings(plain_http=True, retries=0, netrc=(str(path),))
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 @pytest.mark.parametrize(
     ("user", "accepted", "sent"),
@@ -113,26 +150,14 @@ def test_a_page_does_not_wait_for_files_of_other_servers(
     ],
 )
 def test_other_logins_of_the_user(
-    status: int, user: str, accepted: str, sent: list[str], tmp_path: Path
+    status: int, user: str, accepted: str, sent: list[str], settings: Settings
 ) -> None:
     """An installer must not use its next index where another login gets the page."""
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")
-    settings = Settings(plain_http=True, retries=0, netrc=(str(tmp_path / "netrc"),))
-    seen: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
-            """Print nothing."""
-
-        def do_GET(self) -> None:
-            encoded = self.headers.get("Authorization", "").partition(" ")[2]
-            seen.append(base64.b64decode(encoded).decode())
-            self.send_response(200 if seen[-1] == accepted else status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
     with (
-        start_server(Handler) as url,
+        serve_logins(lambda _, pair: 200 if pair == accepted else status) as (
+            url,
+            seen,
+        ),
         BlockingClient(lambda: Client(settings).only(url)) as reader,
     ):
         if user:
@@ -142,13 +167,13 @@ def test_other_logins_of_the_user(
                 reader.read(f"{url}a")
         else:
             reader.read(f"{url}a")
-    assert seen == sent
+    assert [pair for _, pair in seen] == sent
 
 
 @pytest.mark.parametrize(
-    ("replies", "own", "known", "seen"),
+    ("pages", "own", "known", "expected"),
     [
-        # Strangers are sent to a page for logins, also for a project that is missing.
+        # The index sends strangers to its page for logins, whatever they ask for.
         (
             {"/a": {"me:word": 404, "": "/login"}, "/login": {"": 200}},
             "",
@@ -172,37 +197,19 @@ def test_other_logins_of_the_user(
     ],
 )
 def test_logins_of_one_server(
-    replies: dict[str, dict[str, int | str]],
+    pages: dict[str, dict[str, int | str]],
     own: str,
     known: tuple[str, str] | None,
-    seen: list[object],
-    tmp_path: Path,
+    expected: list[object],
+    settings: Settings,
 ) -> None:
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")
-    settings = Settings(plain_http=True, retries=0, netrc=(str(tmp_path / "netrc"),))
-    found: list[object] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
-            """Print nothing."""
-
-        def do_GET(self) -> None:
-            encoded = self.headers.get("Authorization", "").partition(" ")[2]
-            pair = base64.b64decode(encoded).decode()
-            found.append((self.path, pair))
-            reply = replies[self.path].get(pair, 404)
-            self.send_response(302 if isinstance(reply, str) else reply)
-            self.send_header("Location", str(reply))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    with start_server(Handler) as url:
+    with serve_logins(lambda path, pair: pages[path].get(pair, 404)) as (url, seen):
         client = Client(settings).only(url)
         assert make_upstream(url.replace("//", f"//{own}"), known, client) is not None
+        status = 200
         with BlockingClient(lambda: client) as reader:
             try:
                 reader.read(f"{url}a")
-                found.append(200)
             except UpstreamError as error:
-                found.append(error.status)
-    assert found == seen
+                status = error.status
+    assert [*seen, status] == expected

@@ -200,7 +200,7 @@ def test_keys_of_the_pages_of_vendors(own: str, tmp_path: Path) -> None:
     status = (
         '<meta name="pypi:project-status" content="archived">'
         '<meta name="pypi:project-status-reason" content="It moved.">'
-        '<meta name="pypi:tracks" content="https://pypi.org/simple/torch/">'
+        '<meta name="pypi:tracks" content="https://index.example/torch/">'
     )
     page.write_text(page.read_text().replace("<body>", f"{status}<body>"))
     assert status in page.read_text()
@@ -208,4 +208,4 @@ def test_keys_of_the_pages_of_vendors(own: str, tmp_path: Path) -> None:
         (vendors,) = running.urls[1:]
         document = json.loads(ask(f"{vendors}torch/", Accept=JSON).text)
     assert document["project-status"] == {"status": "archived", "reason": "It moved."}
-    assert document["meta"]["tracks"] == ["https://pypi.org/simple/torch/"]
+    assert document["meta"]["tracks"] == ["https://index.example/torch/"]

@@ -101,7 +101,7 @@ def parse_requirement(text: str) -> Requirement | None:
 def is_clear(text: str) -> bool:
     """Return whether pip and uv read a requirement in the same way.
 
-    Only plain forms of real requirements are clear. uv reads 64 bits, and no URLs.
+    Only plain forms of real requirements are clear. uv refuses long numbers, and URLs.
     """
     plain = _PLAIN.fullmatch(text)
     if plain is None or _NOT_OF_UV.search(text):

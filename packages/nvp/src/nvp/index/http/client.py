@@ -384,7 +384,7 @@ class Client:
         is_refused = asks and response.status_code in _REFUSALS
         # Some indexes answer an expired token of the keyring as they answer strangers.
         guess = (self._asks_first and not is_whole) or pair == self._kept.get(scope)
-        others: dict[str | None, bool] = {}  # whether a refusal counts, too
+        others: dict[str | None, bool] = {}  # whether another refusal counts
         if is_refused and (response.status_code == 401 or (pair and guess)):
             pair = await self._find_login(url, sent)
             others = {basic(pair): not found} if pair else {}

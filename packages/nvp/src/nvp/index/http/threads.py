@@ -44,7 +44,7 @@ class Turns:
     async def of(self, url: str, *, counts: bool = True) -> AsyncIterator[None]:
         """Wait for a turn at the server of ``url``, and take it.
 
-        :param counts: whether the task also counts for all servers.
+        :param counts: whether the task also counts towards ``in_all``.
         """
         semaphore = asyncio.Semaphore(self._most)
         shared = self._all if counts else nullcontext()

@@ -229,7 +229,6 @@ class _Session:
         places = _find_places(command, self.local_index, copies=copies, lock=lock)
         path = folder / "places.json"
         path.write_text(json.dumps(places), encoding="utf-8")
-        # Variables, not arguments: other users can read those.
         hooks = resource_file("index", "pip", "hooks.py")
         return _Prepared(
             # After "--", pip takes no argument for an option, as on the user's command
@@ -263,7 +262,7 @@ class _Session:
             prepared.arguments,
             {**self.environ, **prepared.variables},
             quiet=self.quiet,
-            mark=f"{PLACES}={prepared.variables[PLACES]}",  # it has a secret
+            mark=f"{PLACES}={prepared.variables[PLACES]}",  # of this run alone
         )
         logger.info("pip ended with status %d", status)
         return PipRun(

@@ -272,12 +272,7 @@ def _candidates(
     page: ShownPage, names: Sequence[_Name], interpreter: Interpreter
 ) -> Iterable[tuple[Version, _Order, str]]:
     """Yield the version, sort key and original name of each wheel that pip compares."""
-    renamed = {
-        name: offer.wheel.file_name
-        for release in page.releases.values()
-        for offer in release.offers
-        for name in (offer.name, offer.bare)
-    }
+    renamed = page.originals
     for name in _parse_all(page.shown, {name.file.filename: name for name in names}):
         rank = interpreter.rank(name.parts.tags)
         file = name.file

@@ -436,7 +436,7 @@ class VariantRepository(RepositoryContainer):
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
 ) -> list[list[str]]:
-    """Return a project's file names in each repository; none if unreadable."""
+    """Return a project's file names in each repository, without unreadable pages."""
 
     async def read(repository: SimpleRepository) -> list[str]:
         try:

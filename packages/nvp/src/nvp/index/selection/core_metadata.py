@@ -381,7 +381,7 @@ class Evaluator:
         self,
         project: str,
         room: Room,
-        limits: MutableMapping[str, str],
+        limits: MutableMapping[str, frozenset[str]],
         file: model.File,
         variant: MakeVariant,
     ) -> Markers:
@@ -411,14 +411,16 @@ class Evaluator:
             # Messages of simple-repository name only the request, so replace them.
             return "the index does not send it"
 
-    async def _check(self, file: model.File, metadata: bytes, room: Room) -> str | None:
+    async def _check(
+        self, file: model.File, metadata: bytes, room: Room
+    ) -> frozenset[str]:
         """Refuse METADATA because of which installers pass over the whole release.
 
         Installers try one wheel of a release, and then another release, perhaps of
         another index. A variant must therefore not have METADATA that an installer
         cannot parse.
 
-        :returns: the limit of Python, if the page lacks it.
+        :returns: the clauses of the limit of Python, if the page lacks some.
         :raises InputError: the wheel must not be shown.
         """
         from ...wheels.variant_json import is_plain
@@ -438,5 +440,5 @@ class Evaluator:
         if unclear:
             message = f"not all installers read its requirement {shown(unclear[0])}"
             raise InputError(message, hint="report it to the index")
-        is_known = clauses_of(limit) <= clauses_of(file.requires_python)
-        return None if is_known else limit
+        own = clauses_of(limit)
+        return frozenset() if own <= clauses_of(file.requires_python) else own

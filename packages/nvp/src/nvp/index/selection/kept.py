@@ -210,10 +210,11 @@ class MetadataStore:
         """Cache METADATA of a file, unless it is read from one that was refused."""
         last = self.find(file)
         is_other = last and last.parts and kept.parts and last.content != kept.content
-        if is_other and file.hashes:  # an installer may get one, and the other is noted
+        # An installer may get one of them, while the other one is noted for comparison.
+        if is_other and file.hashes:
             self._refuse(file, "its server sends two different METADATA")
         if kept.parts is not None and self.is_refused(file):
-            return  # such as when an installer resumes the download
+            return  # an installer may have resumed the download
         document = None
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]

@@ -92,8 +92,8 @@ def allows_python(requires_python: str | None, version: str) -> bool:
 def clauses_of(requires_python: str | None) -> frozenset[str]:
     """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``.
 
-    Not all installers read a limit of another form, such as ``>=3. 10``. Only a text
-    that starts alike has its clause, which is short: METADATA may have megabytes.
+    Not all installers read a limit of another form, such as ``>=3. 10``. Its only
+    clause is its start, because METADATA may have megabytes.
     """
     text = (requires_python or "").strip(" ")
     if PLAIN_LIMIT.fullmatch(text):

@@ -194,6 +194,16 @@ class ShownPage:
                     return release, offer
         return None
 
+    @property
+    def originals(self) -> Mapping[str, str]:
+        """The name on the index of each variant wheel, by its names for installers."""
+        return {
+            name: offer.wheel.file_name
+            for release in self.releases.values()
+            for offer in release.offers
+            for name in (offer.name, offer.bare)
+        }
+
     def find_release(self, name: str) -> tuple[ShownRelease, str | None] | None:
         """Find the release to which a wheel belongs, and the label of the wheel.
 

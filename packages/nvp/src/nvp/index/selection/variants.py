@@ -27,7 +27,7 @@ from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
-from .options import Later, Selection, clauses_of
+from .options import Later, Selection
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
 from .renaming import Offer, Release, Wheel, make_offers
@@ -345,7 +345,7 @@ class VariantSelector:
             )
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         labels = [x for x in resolution.compatible if pinned in (None, x)][:_LABELS]
-        limits: dict[str, str] = {}
+        limits: dict[str, frozenset[str]] = {}
         ask = partial(self.evaluator.depends_on_variant, project, room, limits)
         first = {w.parts.label or "": w.file_name for w in reversed(release.labelled)}
         some = {label: files[first[label]] for label in labels if label in first}
@@ -354,7 +354,7 @@ class VariantSelector:
         if limits and names:
             read = partial(self._files.read_metadata, self._index, project)
             own = await find_limits(map(files.__getitem__, names), read, room)
-            markers |= {x: _NARROW for x in limits if not clauses_of(limits[x]) <= own}
+            markers |= {x: _NARROW for x in limits if not limits[x] <= own}
         unread = {x: why for x, why in markers.items() if isinstance(why, str)}
         labels = [label for label in labels if label not in unread]
         offers = await asyncio.to_thread(make, labels)

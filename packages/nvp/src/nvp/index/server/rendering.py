@@ -278,7 +278,8 @@ def respond_renamed(
 
 def _has_tags(name: str, tags: str) -> bool:
     """Return whether a wheel has been renamed from one with these tags."""
-    parts = name.removesuffix(".whl").split("-")[-3:]
+    parts, own = name.removesuffix(".whl").split("-")[-3:], tags.split("-")
     # Tags are added at the end.
-    pairs = zip(tags.split("-"), parts, strict=False)
-    return [f"{new}.".startswith(f"{old}.") for old, new in pairs] == [True] * 3
+    return len(parts) == len(own) and all(
+        f"{new}.".startswith(f"{old}.") for new, old in zip(parts, own, strict=True)
+    )

@@ -208,12 +208,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     :param url: the prefix of the URLs of the source.
     """
     page, shown = await source.repository.show(project)
-    names = {
-        name: offer.wheel.file_name
-        for release in shown.releases.values()
-        for offer in release.offers
-        for name in (offer.name, offer.bare)
-    }
+    names = shown.originals
     files: dict[str, model.File] = {}
     for file in page.files:
         # A page lists the best wheel twice: use the first entry.
