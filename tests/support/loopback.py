@@ -21,7 +21,8 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
     Gpu,
 )
-from nvp.index.http.client import AskCredentials, Client
+from nvp.index.http.client import Client
+from nvp.index.http.logins import AskCredentials
 from nvp.index.http.urls import Settings
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.server.kept_pages import KeptPages

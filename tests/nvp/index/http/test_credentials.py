@@ -102,7 +102,7 @@ def test_the_password_of_a_netrc_file_is_in_the_first_request(
         if pair is not None:
             reader.add_credentials(f"{url}/simple/", pair)
         reader.read(f"{url}/a")
-        assert client.has_credentials(url)
+        assert client.logins.has(url)
         reader.read(url.replace("127.0.0.1", "localhost"))
         reader.read(f"{url.replace('//', '//x:y@')}/a", page=f"{url}/b")
     assert [pair for _, pair, _ in seen] == [sent, "", sent]
@@ -191,7 +191,7 @@ def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
         reader.add_credentials(f"{server.url}/simple/", given)
         url = server.url.replace("://", "://other:pair@")
         assert reader.read(f"{url}/simple/", page=f"{server.url}/x/") == b"x"
-        assert list(client._credentials.values()) == [given]
+        assert list(client.logins._all.values()) == [given]
 
 
 def test_the_credentials_of_a_page_are_for_its_file_only() -> None:
@@ -249,9 +249,9 @@ def test_a_redirect_away_and_back_stops_an_installer(status: int) -> None:
 def test_one_server_under_several_names(index: str, place: str, is_own: bool) -> None:
     """An installer elsewhere must not read, without a login, what needs the login."""
     client = Client(Settings(trust_env=False)).only(index)
-    client.add_credentials(index, ("user", "secret"))
-    assert client.identifies(place) is is_own
-    assert client.has_credentials(place) is is_own
+    client.logins.add(index, ("user", "secret"))
+    assert client.logins.identify(place) is is_own
+    assert client.logins.has(place) is is_own
 
 
 def test_a_redirect_that_loses_the_login_stops_an_installer(
@@ -277,7 +277,7 @@ def test_a_redirect_that_loses_the_login_stops_an_installer(
     monkeypatch.setattr("nvp.index.http.client.send", send)
     settings = Settings(plain_http=True, trusts_pages=True, trust_env=False)
     client = Client(settings).only(index)
-    client.add_credentials(index, ("user", "secret"))
+    client.logins.add(index, ("user", "secret"))
     with pytest.raises(UpstreamError, match="only you can log in") as caught:
         asyncio.run(client.get(places[0]))
     assert caught.value.reply is None
@@ -345,7 +345,7 @@ def test_the_keyring_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = {"/a": "user:1"}
     answers = [None, ("user", "1"), None, ("user", "2"), ("user", "2")]
     now = [0.0]
-    monkeypatch.setattr("nvp.index.http.client.monotonic", lambda: now[0])
+    monkeypatch.setattr("nvp.index.http.logins.monotonic", lambda: now[0])
 
     def ask(url: str) -> tuple[str, str] | None:
         asked.append(url)
@@ -372,7 +372,7 @@ def test_the_keyring_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     client = Client(Settings(plain_http=True), ask_credentials=ask)
     with record({}, closed) as (url, _):
-        client.add_credentials(url, ("user", ""))
+        client.logins.add(url, ("user", ""))
         asyncio.run(read_all())
     assert asked == [f"{url.replace('//', '//user@')}/a"] * 5
 

@@ -160,7 +160,7 @@ def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         client = Client(Settings(cert="/missing"))  # not read for plain HTTP
-        client.add_credentials(url, ("a", password))
+        client.logins.add(url, ("a", password))
         assert (await client.get(url)).body == b"x"
         await client.close()
         proxy = url.replace("//", f"//a:{quote(password)}@")

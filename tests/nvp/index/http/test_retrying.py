@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import email.utils
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.index_server import start_server
 from support.range_server import Answer, serve_answers
 
 from nvp.index.http import client as client_module
@@ -25,7 +18,6 @@ from nvp.index.http.client import Client
 from nvp.index.http.replies import PASSING, pause_before, read_retry_after
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import PassingError, Settings, UpstreamError
-from nvp.index.server.places import make_upstream
 
 
 @given(st.integers(0, 10**8))
@@ -99,117 +91,3 @@ def test_a_page_does_not_wait_for_files_of_other_servers(
 
     with serve_answers(slow) as hanging, serve_answers(page) as index:
         assert asyncio.run(read(f"{hanging.url}/file", f"{index.url}/page")) == b"page"
-
-
-@contextmanager
-def serve_logins(
-    reply: Callable[[str, str], int | str],
-) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield the URL of a server, and the path and login of each request.
-
-    :param reply: returns the status, or the target of a redirect, for a path and login.
-    """
-    seen: list[tuple[str, str]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
-            """Print nothing."""
-
-        def do_GET(self) -> None:
-            encoded = self.headers.get("Authorization", "").partition(" ")[2]
-            seen.append((self.path, base64.b64decode(encoded).decode()))
-            found = reply(*seen[-1])
-            self.send_response(302 if isinstance(found, str) else found)
-            self.send_header("Location", str(found))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    with start_server(Handler) as url:
-        yield url, seen
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Return the settings of a user with a netrc file."""
-    path = tmp_path / "netrc"
-    path.write_text("machine 127.0.0.1 login me password word\n")
-    return Settings(plain_http=True, retries=0, netrc=(str(path),))
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-@pytest.mark.parametrize(
-    ("user", "accepted", "sent"),
-    [
-        # uv sends no login of another user than that of the URL; pip does.
-        ("token", "token:", ["token:"]),
-        ("token", "me:word", ["token:", "me:word"]),
-        # uv sends a login of the netrc file only after a refusal; pip sends it first.
-        ("", "me:word", ["me:word"]),
-        ("", "", ["me:word", ""]),
-        ("token", "none:none", ["token:", "me:word", ""]),
-    ],
-)
-def test_other_logins_of_the_user(
-    status: int, user: str, accepted: str, sent: list[str], settings: Settings
-) -> None:
-    """An installer must not use its next index where another login gets the page."""
-    with (
-        serve_logins(lambda _, pair: 200 if pair == accepted else status) as (
-            url,
-            seen,
-        ),
-        BlockingClient(lambda: Client(settings).only(url)) as reader,
-    ):
-        if user:
-            reader.add_credentials(url, (user, ""))
-        if accepted == "none:none":
-            with pytest.raises(UpstreamError, match=str(status)):
-                reader.read(f"{url}a")
-        else:
-            reader.read(f"{url}a")
-    assert [pair for _, pair in seen] == sent
-
-
-@pytest.mark.parametrize(
-    ("pages", "own", "known", "expected"),
-    [
-        # The index sends strangers to its page for logins, whatever they ask for.
-        (
-            {"/a": {"me:word": 404, "": "/login"}, "/login": {"": 200}},
-            "",
-            None,
-            [("/a", "me:word"), ("/a", ""), 404],
-        ),
-        # After a redirect, requests sends the login of the netrc file.
-        (
-            {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
-            "u:p@",
-            None,
-            [("/a", "u:p"), ("/b", "me:word"), ("/b", "u:p"), 200],
-        ),
-        # pip knows the login of another index of the server.
-        (
-            {"/a": {"": 200}},
-            "",
-            ("u", "p"),
-            [("/a", "u:p"), ("/a", "me:word"), ("/a", ""), 200],
-        ),
-    ],
-)
-def test_logins_of_one_server(
-    pages: dict[str, dict[str, int | str]],
-    own: str,
-    known: tuple[str, str] | None,
-    expected: list[object],
-    settings: Settings,
-) -> None:
-    with serve_logins(lambda path, pair: pages[path].get(pair, 404)) as (url, seen):
-        client = Client(settings).only(url)
-        assert make_upstream(url.replace("//", f"//{own}"), known, client) is not None
-        status = 200
-        with BlockingClient(lambda: client) as reader:
-            try:
-                reader.read(f"{url}a")
-            except UpstreamError as error:
-                status = error.status
-    assert [*seen, status] == expected

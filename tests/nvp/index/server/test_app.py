@@ -129,7 +129,7 @@ class TestFiles:
             user, _, word = secret.partition(":")
 
             def prepare(client: Client) -> None:
-                client.add_credentials(server.url, (user, word))
+                client.logins.add(server.url, (user, word))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 page = running.page()
@@ -368,7 +368,7 @@ _STREAM = """
 import resource, sys, urllib.request
 from support.loopback import start
 def prepare(client):
-    client.add_credentials(sys.argv[1], ("a", "b"))
+    client.logins.add(sys.argv[1], ("a", "b"))
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with start(sys.argv[1] + "simple/", prepare=prepare) as running:

@@ -251,7 +251,7 @@ class TestHostileUpstreams:
 
             def prepare(client: Client) -> None:
                 if credentials is not None:
-                    client.add_credentials(server.url, credentials)
+                    client.logins.add(server.url, credentials)
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 root = running.urls[0].removesuffix("simple/")
@@ -291,7 +291,7 @@ class TestHostileUpstreams:
         with serve_answers(answers) as server:
 
             def prepare(client: Client) -> None:
-                client.add_credentials(server.url, ("a", "b"))
+                client.logins.add(server.url, ("a", "b"))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 url = running.page().files[CU128]
@@ -316,7 +316,7 @@ class TestHostileUpstreams:
         with serve_answers(answers) as server:
 
             def prepare(client: Client) -> None:
-                client.add_credentials(server.url, ("a", "b"))
+                client.logins.add(server.url, ("a", "b"))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 found = running.page().files

@@ -362,9 +362,9 @@ def test_credentials_are_kept_apart() -> None:
         assert it.versions() == ["1.0"]
         client = it.running.local_index._client
         index = f"{it.upstream.url}/simple/"
-        client.add_credentials(index, ("user", "wrong"))
+        client.logins.add(index, ("user", "wrong"))
         assert it.running.page("p").status == 401
-        client.add_credentials(index, ("user", "secret"))
+        client.logins.add(index, ("user", "secret"))
         assert it.versions() == ["1.0"]
         assert it.asked() == 2
 

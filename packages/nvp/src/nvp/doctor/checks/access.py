@@ -26,7 +26,7 @@ from ..distributions import Distribution
 from ..installation import read_head
 from ..model import Finding, Stack, check, platform_of_wheel
 from ..nvidia import find_in_system
-from .forms import find_form, find_forms_for_cpus
+from .builds import find_form, find_forms_for_cpus
 from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError
@@ -17,12 +19,12 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
+from ...files import read_resource
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
 from ...matrix.cells import every_value
 from ..commands import Advice
 from ..distributions import Distribution
 from ..model import MOST_FINDINGS, Find, Finding, Stack, check, platform_of_wheel
-from .forms import find_form
 from .replacing import replace_builds, replace_extension
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
@@ -377,3 +379,60 @@ def _stand(
 
 def _number(target: str) -> tuple[int, str]:
     return int(target.rstrip("af")), target
+
+
+@cache
+def _forms() -> Mapping[str, Mapping[str, Any]]:
+    """Return the table of CPU-only distributions, keyed by project.
+
+    ``gpu`` is the requirement for GPUs; in rows without it, ``advice`` is the hint.
+    """
+    rows = json.loads(read_resource("knowledge", "cpu_forms.json"))
+    return {row["project"]: row for row in rows}
+
+
+def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
+    """Return the table row of a distribution if it is CPU-only, otherwise ``None``."""
+    row = _forms().get(distribution.name)
+    if row is None or row.get("platform") not in (
+        None,
+        platform_of_wheel(distribution),
+    ):
+        return None
+    allowed = SpecifierSet(row.get("releases", ""))
+    try:
+        fits = allowed.contains(distribution.public_version, prereleases=True)
+    except ValueError:  # raised by packaging before 26
+        return None
+    return row if fits else None
+
+
+def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
+    """Yield a finding for each CPU-only distribution, with its replacement."""
+    for name in _forms():
+        own = stack.distributions.get(name)
+        row = None if own is None else find_form(own)
+        if own is None or row is None:
+            continue
+        wanted = row.get("gpu", "")
+        other = wanted.partition("[")[0]
+        # If the GPU distribution is installed too, ND306 reports the shared files.
+        if other in stack.distributions:
+            continue
+        message = f"{own.title} computes without the GPU of this machine"
+        hint = Advice(row.get("advice", ""))
+        if wanted:
+            remove = stack.pip("uninstall", "--yes", name)
+            install = stack.pip("install", *row.get("options", ()), wanted)
+            message += f"; {wanted} uses it"
+            said = f"to use the GPU, put it in its place: {remove} && {install}"
+            hint = Advice(said, (remove, install))
+        is_required = any(need.name == other for need in stack.requirements)
+        yield Finding.of(
+            code="ND208",
+            distribution=name,
+            path=own.folder,
+            message=message,
+            hint=hint,
+            severity="warning" if is_required else row["severity"],
+        )

@@ -274,7 +274,7 @@ class BlockingClient:
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
         """Send this user and password with every request to the server of ``url``."""
         client, _, bare = self._prepare(url)
-        client.add_credentials(bare, pair)
+        client.logins.add(bare, pair)
 
     def _prepare(
         self, url: str, page: str | None = None, near: int = 0
@@ -296,8 +296,8 @@ class BlockingClient:
                 self._running = self._make_client(), LoopThread()
             client, thread = self._running
             if pair is not None and page is None:
-                client.add_credentials(bare, pair)
-            elif not client.has_credentials(bare):
+                client.logins.add(bare, pair)
+            elif not client.logins.has(bare):
                 bare = url  # credentials of a page are for this file only
         if page is not None and not thread.call(client.may_lead(page, bare, near)):
             message = "only this machine or its network can reach the server"

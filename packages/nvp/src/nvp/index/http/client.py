@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from time import monotonic
+from functools import partial
 from typing import TypeVar
 
 import httpx
@@ -25,15 +24,13 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 from ...signals import count_input
 from .connecting import (
     NearnessFinder,
-    basic,
-    find_netrc,
     find_proxy,
     make_connections,
     make_tls_context,
 )
+from .logins import AskCredentials, Logins
 from .replies import (
     LARGE,
-    authorization_after,
     check_status,
     content_length,
     decode,
@@ -50,31 +47,21 @@ from .replies import (
     unreadable,
     without_frames,
 )
-from .threads import Turn, Turns, call_in_daemon
+from .threads import Turn, Turns
 from .urls import (
     CompleteResponse,
     PassingError,
     Settings,
     TooSlowError,
     UpstreamError,
-    nearest_url,
-    server_of,
     split_credentials,
-    with_user,
 )
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-Pair = tuple[str, str]
-AskCredentials = Callable[[str], "Pair | None"]
-"""Returns user name and password for a URL from the keyring, if any."""
-
-_REDIRECTS, _REFUSALS = 10, (401, 403, 404)
-_PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
-_HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
-_SCHEME = re.compile(r"\Ahttps?:")
+_REDIRECTS = 10
 
 _AT_ONCE, _IN_ALL = 64, 96
 """The maximum number of complete responses at a time from a server, and that from all
@@ -84,9 +71,7 @@ servers but for pages: a page can name many, and each needs a file descriptor.""
 class Client:
     """Reads pages and files with the credentials of one user.
 
-    :param ask_credentials: called for each server that requires credentials.
-    :param asks_first: call it before the first request for an index whose URL has only
-        a user name. Other users may see this name in the command line of the keyring.
+    :param ask_credentials: as ``ask`` of `Logins`, which also has ``asks_first``.
     """
 
     def __init__(
@@ -97,17 +82,8 @@ class Client:
         asks_first: bool = False,
     ) -> None:
         self.settings = settings or Settings()
-        self._ask_credentials = ask_credentials
-        self._asks_first = asks_first
-        self._given: dict[str, Pair] = {}
-        # The results of `ask_credentials`, and when to call it again, by `_scope`.
-        self._kept: dict[str, Pair] = {}
-        self._next: dict[str, float] = {}
-        self._lock = asyncio.Lock()
-        self._whole: dict[str, bool] = {}  # as in `add_credentials`
+        self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
         self._nearness = NearnessFinder()
-        # The only index that gets credentials; its pages may name any server.
-        self._only: str | None = None
         # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
@@ -122,60 +98,11 @@ class Client:
             await client.aclose()
         self._clients.clear()
 
-    def add_credentials(
-        self, url: str, pair: Pair, *, whole: bool | None = None
-    ) -> None:
-        """Send this user and password with the requests to the server of ``url``.
-
-        If that server has several pairs, `nearest_url` selects the pair of a request.
-
-        :param whole: whether the user gave the password, even an empty one. Others
-            change, so requests read the netrc file, and perhaps the keyring, again.
-        """
-        url = f"{url.rstrip('/')}/"
-        self._given[url] = pair
-        self._kept.pop(url, None)
-        self._whole[url] = (
-            bool(pair[1] or self._whole.get(url)) if whole is None else whole
-        )
-
     def only(self, index: str | None) -> Client:
-        """Return a client that identifies the user to one index, and shares all else.
-
-        :param index: the URL of the index; ``None`` for all servers, as for pip.
-        """
+        """Return a client with the logins for one index, which shares all else."""
         other = copy(self)
-        other._only = index and f"{index.rstrip('/')}/"
+        other.logins = self.logins.only(index)
         return other
-
-    def identifies(self, url: str) -> bool:
-        """Return whether requests for ``url`` may identify the user.
-
-        An index may redirect to itself on HTTPS; see `authorization_after`.
-        """
-        if self._only is None:
-            return True
-        server, own = server_of(url), server_of(self._only)
-        return server in (own, _HTTP.sub("https:", own))
-
-    def has_credentials(self, url: str) -> bool:
-        """Return whether requests for ``url`` include credentials."""
-        return self.identifies(url) and self._scope(url) in self._credentials
-
-    @property
-    def _credentials(self) -> dict[str, Pair]:
-        return self._given | self._kept
-
-    def _scope(self, url: str) -> str:
-        """Return the nearest URL that has credentials, or else the server's URL."""
-        if self._only is not None and self.identifies(url):
-            url = self._only  # pages and files of an index have one login
-        return nearest_url(url, self._credentials) or f"{server_of(url)}/"
-
-    @property
-    def identity(self) -> Hashable:
-        """The credentials of all URLs, in a hashable form for the keys of caches."""
-        return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
         """Return whether `Settings` allow reading ``url``."""
@@ -342,15 +269,13 @@ class Client:
             if not all([await self.may_lead(place, url) for place in places]):
                 message = "redirects to a server that only this machine can reach"
                 raise UpstreamError(message, start, hint="tell its owner")
-            is_own = self.identifies(url)
-            is_sent = self._only is None or authorization_after(response, url)
-            known = None if is_sent else self._find_known(url)
+            is_own = self.logins.identify(url)
             away = away or ("" if is_own else url)
             moved = replace(make_reply(response), headers={"location": away or url})
             logger.debug("redirected to %s", redacted(url))
-            if known:  # installers may log in after a redirect, also back to the index
+            if self.logins.is_lost(response, url):
                 message = "redirects to a server to which only you can log in"
-                by_netrc = not is_own and known == find_netrc(self.settings.netrc, url)
+                by_netrc = not is_own and self.logins.is_of_netrc(url)
                 reply = moved if by_netrc else None
                 raise UpstreamError(message, start, hint="serve that URL", reply=reply)
             places.append(url)
@@ -363,77 +288,15 @@ class Client:
         if not self.is_allowed(url):
             raise not_allowed(url)
         client = self._client_for(url)
-        # The credentials that a page gives for a file are only for that file.
-        url, own = split_credentials(url)
-        sent = after = authorization_after(before, url)
-        identifies, scope = self.identifies(url), self._scope(url)
-        asks = identifies and own is None  # never with the user name that a page gives
-        pair = self._credentials.get(scope) if asks and not before else own
-        # Without `trust_env`, pip does not read the netrc file after a redirect.
-        is_whole = pair and (pair[1] if own else self._whole.get(scope))
-        reads = identifies and not is_whole and (not before or self.settings.trust_env)
-        found = find_netrc(self.settings.netrc, url) if reads else None
-        # pip also sends the login of another user than that of the URL; uv does not.
-        if found and (before or self._given.setdefault(scope, found)[0] == found[0]):
-            pair = found
-        if asks and self._asks_first and pair and not (pair[1] or is_whole):
-            # Without the password, an index may answer as to a stranger.
-            pair = await self._find_login(url) or pair
-        sent = basic(pair) if pair else sent
-        response = await send(client, url, headers, sent)
-        is_refused = asks and response.status_code in _REFUSALS
-        # Some indexes answer an expired token of the keyring as they answer strangers.
-        guess = (self._asks_first and not is_whole) or pair == self._kept.get(scope)
-        others: dict[str | None, bool] = {}  # whether another refusal counts
-        if is_refused and (response.status_code == 401 or (pair and guess)):
-            pair = await self._find_login(url, sent)
-            others = {basic(pair): not found} if pair else {}
-        if is_refused and self._only and (before or not self._whole.get(self._only)):
-            others |= dict.fromkeys((found and basic(found), after, None), False)
-        for other, counts in others.items():
-            if response.status_code in _REFUSALS and other != sent:
-                again = await send(client, url, headers, other)
-                if counts or again.is_success or again.status_code == 304:
-                    response, again = again, response
-                await again.aclose()
-        return response
-
-    def _find_known(self, url: str) -> Pair | None:
-        # pip knows credentials by host and port, whatever the scheme.
-        for same in (url, _SCHEME.sub("http:", url), _SCHEME.sub("https:", url)):
-            if nearest := nearest_url(same, self._credentials):
-                return self._credentials[nearest]
-        return find_netrc(self.settings.netrc, url)
-
-    async def _find_login(self, url: str, refused: str | None = None) -> Pair | None:
-        """Return the credentials that the user gave for ``url``, or of the keyring.
-
-        :param refused: the header that the server has refused; its token may be old.
-        """
-        scope = self._scope(url)
-        place = self._only if self._only and self.identifies(url) else scope
-        if self._whole.get(scope):
-            return self._given[scope]
-        user, password = self._given.get(scope, ("", ""))
-        url = with_user(url, user) if user and not password else url
-        async with self._lock:
-            pair, ask = self._kept.get(place), self._ask_credentials
-            is_old = pair is None or basic(pair) == refused
-            if is_old and ask and monotonic() >= self._next.get(place, 0.0):
-                logger.info("%s requires credentials: asking for them", server_of(url))
-                found = await call_in_daemon(ask, url)
-                if found is None or found in (pair, (user, "")):  # pip would prompt
-                    self._next[place] = monotonic() + _PAUSE
-                else:
-                    self._kept[place] = pair = found
-        return pair
+        bare, _ = split_credentials(url)
+        return await self.logins.send(url, before, partial(send, client, bare, headers))
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.
         is_plain = url[:6].lower() != "https:"
         verify = None if is_plain else not self.settings.is_trusted(url)
         proxy = find_proxy(self.settings, url)
-        kind = verify, self.identifies(url)
+        kind = verify, self.logins.identify(url)
         if (kind, proxy) not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:

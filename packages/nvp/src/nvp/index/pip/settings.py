@@ -19,7 +19,8 @@ from packaging.version import Version
 from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..http.blocking import BlockingClient
-from ..http.client import AskCredentials, Client
+from ..http.client import Client
+from ..http.logins import AskCredentials
 from ..http.urls import Settings, is_http, nearest_url, server_of, split_credentials
 from ..selection.options import Target, allows_python
 from .command import PipCommand, PipOptions, find_python

@@ -268,7 +268,7 @@ class _Handlers:
         kept = self._source.kept
         if kept is None:
             return await self._with_credentials(request, work)
-        key = self._root, self._source.client.identity, name, forms, reads_parts
+        key = self._root, self._source.client.logins.identity, name, forms, reads_parts
         return await self._with_credentials(request, lambda: kept.make(key, work))
 
     async def _take_page(self, request: Request, name: str) -> Response:
@@ -283,7 +283,7 @@ class _Handlers:
         if pair is not None:
             own = self._source.url
             place = own if server_of(own) == server_of(url) else url  # redirected
-            self._source.client.add_credentials(place, tuple(pair))
+            self._source.client.logins.add(place, tuple(pair))
         headers = {"content-type": kind}
         reply = CompleteResponse(status=200, url=url, headers=headers, body=body)
         logger.info("pip has read %s: %d bytes", redacted(url), len(body))

@@ -249,7 +249,7 @@ class LocalIndex:
 
     def is_reachable(self, url: str) -> bool:
         """Return whether an installer can download ``url`` without credentials."""
-        return self._access.direct and not self._client.has_credentials(url)
+        return self._access.direct and not self._client.logins.has(url)
 
     @contextmanager
     def serve(self) -> Iterator[None]:

@@ -79,7 +79,7 @@ def make_upstream(
         if pair is not None:
             is_empty = not links and urlsplit(url).password is not None
             whole = own is not None and (bool(own[1]) or is_empty)
-            client.add_credentials(bare, pair, whole=whole)
+            client.logins.add(bare, pair, whole=whole)
     if links:
         return LinksUpstream(bare, client)
     if is_http(bare):

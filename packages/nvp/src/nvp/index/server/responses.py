@@ -426,7 +426,7 @@ class Source:
             return error
         place = reply.away or reply.url
         # A server to which the index leads may show its page only to the installer.
-        is_away = not self.client.identifies(place)
+        is_away = not self.client.logins.identify(place)
         is_page = is_http(place) and (
             reply.status < 300 or (reply.status >= 400 and is_away)
         )
@@ -447,4 +447,4 @@ class Source:
         Either the URL needs credentials, or it may mean the machine of the installer.
         """
         is_near = self.access.hosts == ANY_HOST and not self.access.direct
-        return is_near or self.client.has_credentials(url)
+        return is_near or self.client.logins.has(url)

@@ -171,7 +171,9 @@ class Upstream(SimpleRepository):
 
         if self.kept is not None:
             parts = url, accept, project, self.takes_parts
-            return await self.kept.read(url, lambda: (parts, client.identity), ask)
+            return await self.kept.read(
+                url, lambda: (parts, client.logins.identity), ask
+            )
         return (await ask())[1]
 
     async def _ask(

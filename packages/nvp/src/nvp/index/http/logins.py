@@ -1,0 +1,237 @@
+"""The login of each request, as pip and uv select it.
+
+============================  ====================================================
+the URL of the index has      logins in their order
+============================  ====================================================
+a user and a password         this login
+a user                        pip: the netrc file's, this user, the keyring's
+                              uv: the netrc file's for this user, the keyring's
+no user                       pip: the netrc file's, the keyring's
+                              uv: none, the netrc file's, the keyring's
+============================  ====================================================
+
+pip tries its next login after the status 401 only, and uv also after 403 and 404. An
+index may answer 404 to the wrong login, and installers then use their next index. So
+`serve`, which both use, tries all of these logins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Hashable
+from copy import copy
+from time import monotonic
+
+import httpx
+
+from .connecting import basic, find_netrc
+from .replies import authorization_after
+from .threads import call_in_daemon
+from .urls import Settings, nearest_url, server_of, split_credentials, with_user
+
+logger = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+AskCredentials = Callable[[str], "Pair | None"]
+"""Returns user name and password for a URL from the keyring, if any."""
+
+Send = Callable[[str | None], Awaitable[httpx.Response]]
+"""Sends a request with the given value of the ``Authorization`` header, if any."""
+
+_REFUSALS = (401, 403, 404)
+_PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
+_HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
+_SCHEME = re.compile(r"\Ahttps?:")
+
+
+class Logins:
+    """The logins of one user, and to which servers they are sent.
+
+    :param ask: called for each server that requires credentials.
+    :param asks_first: call it before the first request for an index whose URL has only
+        a user name. Other users may see this name in the command line of the keyring.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        ask: AskCredentials | None = None,
+        *,
+        asks_first: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._ask = ask
+        self._asks_first = asks_first
+        # By URL: the logins of the user, and whether each is complete; see `add`.
+        self._given: dict[str, Pair] = {}
+        self._whole: dict[str, bool] = {}
+        # What the netrc file has and, by index, the keyring, and when to ask it again.
+        self._in_netrc: dict[str, Pair] = {}
+        self._in_keyring: dict[str, Pair] = {}
+        self._next: dict[str, float] = {}
+        self._lock = asyncio.Lock()
+        # The only index that gets a login; its pages may name any server.
+        self._index: str | None = None
+
+    def add(self, url: str, pair: Pair, *, whole: bool | None = None) -> None:
+        """Send this user and password with the requests to the server of ``url``.
+
+        If that server has several pairs, `nearest_url` selects the pair of a request.
+
+        :param whole: whether the user gave the password, even an empty one. Others
+            change, so requests read the netrc file, and perhaps the keyring, again.
+        """
+        url = f"{url.rstrip('/')}/"
+        self._given[url] = pair
+        self._in_keyring.pop(url, None)
+        self._whole[url] = (
+            bool(pair[1] or self._whole.get(url)) if whole is None else whole
+        )
+
+    def only(self, index: str | None) -> Logins:
+        """Return logins that identify the user to one index, and share all else.
+
+        :param index: the URL of the index; ``None`` for all servers, as for pip.
+        """
+        other = copy(self)
+        other._index = index and f"{index.rstrip('/')}/"
+        return other
+
+    def identify(self, url: str) -> bool:
+        """Return whether requests for ``url`` may identify the user.
+
+        An index may redirect to itself on HTTPS; see `authorization_after`.
+        """
+        if self._index is None:
+            return True
+        server, own = server_of(url), server_of(self._index)
+        return server in (own, _HTTP.sub("https:", own))
+
+    def has(self, url: str) -> bool:
+        """Return whether requests for ``url`` include a login."""
+        return self.identify(url) and self._scope(url) in self._all
+
+    @property
+    def identity(self) -> Hashable:
+        """The logins for all URLs, in a hashable form for the keys of caches."""
+        return frozenset(self._all.items())
+
+    @property
+    def _all(self) -> dict[str, Pair]:
+        return self._in_netrc | self._given | self._in_keyring
+
+    def _scope(self, url: str) -> str:
+        """Return the nearest URL that has a login, or else the server's URL."""
+        if self._index is not None and self.identify(url):
+            url = self._index  # pages and files of an index have one login
+        return nearest_url(url, self._all) or f"{server_of(url)}/"
+
+    def is_lost(self, response: httpx.Response, target: str) -> bool:
+        """Return whether a redirect loses a login that installers would send.
+
+        They may log in after a redirect to another server, also back to the index.
+        """
+        if self._index is None or authorization_after(response, target):
+            return False
+        return self._known(target) is not None
+
+    def is_of_netrc(self, url: str) -> bool:
+        """Return whether the netrc file has the login of pip for ``url``."""
+        found = find_netrc(self._settings.netrc, url)
+        return found is not None and found == self._known(url)
+
+    def _known(self, url: str) -> Pair | None:
+        # pip knows credentials by host and port, whatever the scheme.
+        for same in (url, _SCHEME.sub("http:", url), _SCHEME.sub("https:", url)):
+            if nearest := nearest_url(same, self._all):
+                return self._all[nearest]
+        return find_netrc(self._settings.netrc, url)
+
+    async def send(
+        self, url: str, before: httpx.Response | None, send: Send
+    ) -> httpx.Response:
+        """Send a request for ``url``, again with other logins if one is refused.
+
+        :param url: a user and a password in it are those that a page gives.
+        :param before: the response that redirects to ``url``, if any.
+        """
+        url, own = split_credentials(url)
+        after = authorization_after(before, url)
+        # The login that a page gives for a file is only for that file.
+        if not self.identify(url):
+            return await send(basic(own) if own else after)
+        scope = self._scope(url)
+        given = self._given.get(scope)
+        is_whole = bool(own[1] if own else before is None and self._whole.get(scope))
+        # Without `trust_env`, pip does not read the netrc file after a redirect.
+        reads = not is_whole and (before is None or self._settings.trust_env)
+        found = self._read_netrc(url, scope) if reads else None
+        pair = own or (self._all.get(scope) if before is None else None)
+        # pip also sends the login of another user than that of the URL; uv does not.
+        if found and (before or given is None or given[0] == found[0]):
+            pair = found
+        if own:
+            return await send(basic(pair or own))
+        is_user = self._asks_first and before is None and given and not is_whole
+        if is_user and pair and not pair[1]:
+            # Without the password, an index may answer as to a stranger.
+            pair = await self._ask_again(url) or pair
+        sent = basic(pair) if pair else after
+        response = await send(sent)
+        if response.status_code not in _REFUSALS:
+            return response
+        others: dict[str | None, bool] = {}  # whether another refusal counts
+        # Some indexes answer an expired token of the keyring as they answer strangers.
+        is_kept = pair == self._in_keyring.get(scope)
+        is_guess = pair and (is_kept or (self._asks_first and not is_whole))
+        if response.status_code == 401 or is_guess:
+            pair = await self._ask_again(url, sent)
+            others = {basic(pair): found is None} if pair else {}
+        if self._index and (before or not self._whole.get(self._index)):
+            # After 401, pip sends the user of the URL even without a password.
+            rest = (given, found, given and (given[0], ""))
+            headers = [basic(pair) if pair else None for pair in rest]
+            others |= dict.fromkeys((*headers[:2], after, None, headers[2]), False)
+        for other, counts in others.items():
+            if response.status_code in _REFUSALS and other != sent:
+                again = await send(other)
+                if counts or again.is_success or again.status_code == 304:
+                    response, again = again, response
+                await again.aclose()
+        return response
+
+    def _read_netrc(self, url: str, scope: str) -> Pair | None:
+        found = find_netrc(self._settings.netrc, url)
+        if found is None:
+            self._in_netrc.pop(scope, None)
+        elif scope not in self._given:
+            self._in_netrc[scope] = found
+        return found
+
+    async def _ask_again(self, url: str, refused: str | None = None) -> Pair | None:
+        """Return the login that the user gave for ``url``, or that of the keyring.
+
+        :param refused: the header that the server has refused; its token may be old.
+        """
+        scope = self._scope(url)
+        if self._whole.get(scope):
+            return self._given[scope]
+        # Other users may see what the keyring gets, so a token of the netrc file, which
+        # may be in the place of the user, must not be in it.
+        user, password = self._given.get(scope, ("", ""))
+        url = with_user(url, user) if user and not password else url
+        # The nearest login may be that of another index of the server.
+        place = self._index if self._index and self.identify(url) else scope
+        async with self._lock:
+            pair, ask = self._in_keyring.get(place), self._ask
+            is_old = pair is None or basic(pair) == refused
+            if is_old and ask and monotonic() >= self._next.get(place, 0.0):
+                logger.info("%s requires credentials: asking for them", server_of(url))
+                found = await call_in_daemon(ask, url)
+                if found is None or found in (pair, (user, "")):  # pip would prompt
+                    self._next[place] = monotonic() + _PAUSE
+                else:
+                    self._in_keyring[place] = pair = found
+        return pair

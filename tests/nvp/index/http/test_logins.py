@@ -1,0 +1,271 @@
+"""Logins: pip and uv behind `serve` get each page that they get from the index."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uv
+from support.index_server import start_server
+from support.serving import fetch, serving
+from support.wheels import stub_wheel
+
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.server.places import make_upstream
+
+
+@contextmanager
+def serve_logins(
+    reply: Callable[[str, str], int | str],
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the URL of a server, and the path and login of each request.
+
+    :param reply: returns the status, or the target of a redirect, for a path and login.
+    """
+    seen: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            encoded = self.headers.get("Authorization", "").partition(" ")[2]
+            seen.append((self.path, base64.b64decode(encoded).decode()))
+            found = reply(*seen[-1])
+            self.send_response(302 if isinstance(found, str) else found)
+            self.send_header("Location", str(found))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with start_server(Handler) as url:
+        yield url, seen
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return the settings of a user with a netrc file."""
+    path = tmp_path / "netrc"
+    path.write_text("machine 127.0.0.1 login me password word\n")
+    return Settings(plain_http=True, retries=0, netrc=(str(path),))
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    ("user", "accepted", "sent"),
+    [
+        # uv sends no login of another user than that of the URL; pip does.
+        ("token", "token:", ["token:"]),
+        ("token", "me:word", ["token:", "me:word"]),
+        # uv sends a login of the netrc file only after a refusal; pip sends it first.
+        ("", "me:word", ["me:word"]),
+        ("", "", ["me:word", ""]),
+        ("token", "none:none", ["token:", "me:word", ""]),
+    ],
+)
+def test_other_logins_of_the_user(
+    status: int, user: str, accepted: str, sent: list[str], settings: Settings
+) -> None:
+    """An installer must not use its next index where another login gets the page."""
+    with (
+        serve_logins(lambda _, pair: 200 if pair == accepted else status) as (
+            url,
+            seen,
+        ),
+        BlockingClient(lambda: Client(settings).only(url)) as reader,
+    ):
+        if user:
+            reader.add_credentials(url, (user, ""))
+        if accepted == "none:none":
+            with pytest.raises(UpstreamError, match=str(status)):
+                reader.read(f"{url}a")
+        else:
+            reader.read(f"{url}a")
+    assert [pair for _, pair in seen] == sent
+
+
+@pytest.mark.parametrize(
+    ("pages", "own", "known", "expected"),
+    [
+        # The index sends strangers to its page for logins, whatever they ask for.
+        (
+            {"/a": {"me:word": 404, "": "/login"}, "/login": {"": 200}},
+            "",
+            None,
+            [("/a", "me:word"), ("/a", ""), 404],
+        ),
+        # After a redirect, requests sends the login of the netrc file.
+        (
+            {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
+            "u:p@",
+            None,
+            [("/a", "u:p"), ("/b", "me:word"), ("/b", "u:p"), 200],
+        ),
+        # pip knows the login of another index of the server.
+        (
+            {"/a": {"": 200}},
+            "",
+            ("u", "p"),
+            [("/a", "u:p"), ("/a", "me:word"), ("/a", ""), 200],
+        ),
+    ],
+)
+def test_logins_of_one_server(
+    pages: dict[str, dict[str, int | str]],
+    own: str,
+    known: tuple[str, str] | None,
+    expected: list[object],
+    settings: Settings,
+) -> None:
+    with serve_logins(lambda path, pair: pages[path].get(pair, 404)) as (url, seen):
+        client = Client(settings).only(url)
+        assert make_upstream(url.replace("//", f"//{own}"), known, client) is not None
+        status = 200
+        with BlockingClient(lambda: client) as reader:
+            try:
+                reader.read(f"{url}a")
+            except UpstreamError as error:
+                status = error.status
+    assert [*seen, status] == expected
+
+
+def test_the_keyring_gets_no_user_of_the_netrc_file(tmp_path: Path) -> None:
+    """The user may be a token, and other users see the command line of a keyring."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login token\n")
+    asked: list[str] = []
+
+    def ask(url: str) -> None:
+        asked.append(url)
+
+    settings = Settings(plain_http=True, netrc=(str(netrc),))
+    client = Client(settings, ask_credentials=ask, asks_first=True)
+    with (
+        serve_logins(lambda *_: 401) as (url, seen),
+        BlockingClient(lambda: client.only(url)) as reader,
+        pytest.raises(UpstreamError, match="401"),
+    ):
+        reader.read(f"{url}a")
+    assert [pair for _, pair in seen] == ["token:", ""]
+    assert asked == [f"{url}a"]
+
+
+_WHEEL = "demo-1.0-py3-none-any.whl"
+_KEYRING = f"""#!{sys.executable}
+import json, sys
+if not sys.argv[-1] == "user":
+    sys.exit(1)
+pair = {{"username": "user", "password": "key"}}
+print(json.dumps(pair) if "--output=json" in sys.argv else "key")
+"""
+
+
+@contextmanager
+def _serve_index(wheel: bytes, accepted: str, status: int) -> Iterator[str]:
+    """Serve an index with one wheel, and yield the URL of the index.
+
+    :param wheel: the bytes of the wheel.
+    :param accepted: the login to which the index is open.
+    :param status: the status for other logins.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            encoded = self.headers.get("Authorization", "").partition(" ")[2]
+            is_open = base64.b64decode(encoded).decode() == accepted
+            kind, body = "text/html", f"<a href='../../{_WHEEL}'>{_WHEEL}</a>".encode()
+            if self.path == f"/{_WHEEL}":
+                kind, body = "application/octet-stream", wheel
+            self.send_response(200 if is_open else status)
+            self.send_header("WWW-Authenticate", 'Basic realm="index"')
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with start_server(Handler) as url:
+        yield f"{url}simple/"
+
+
+def _has_page(installer: str, url: str, environ: dict[str, str], folder: Path) -> bool:
+    """Return whether an installer finds the wheel of the index."""
+    if installer == "pip":
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache"]
+        command += ["--quiet", "--dest", str(folder / "got"), "--index-url", url]
+    else:
+        command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--no-cache"]
+        command += ["--target", str(folder / "got"), "--dry-run", "--index-url", url]
+    done = subprocess.run(
+        [*command, "demo"],
+        check=False,
+        env=environ,
+        cwd=folder,
+        capture_output=True,
+        timeout=120,
+    )
+    return done.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_in_keyring", [False, True])
+@pytest.mark.parametrize("netrc", ["", "user:word", "other:word"])
+@pytest.mark.parametrize("own", ["", "user", "user:own"])
+def test_installers_get_the_same_pages(
+    own: str, netrc: str, is_in_keyring: bool, tmp_path: Path
+) -> None:
+    """Otherwise an installer behind `serve` uses its next index.
+
+    :param own: the user and the password in the URL of the index.
+    """
+    environ = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    environ |= {"NETRC": str(tmp_path / "netrc"), "PIP_NO_INPUT": "1"}
+    environ |= {"PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+    user, _, password = netrc.partition(":")
+    (tmp_path / "netrc").write_text(
+        f"machine 127.0.0.1 login {user} password {password}\n" if netrc else ""
+    )
+    logins = {"", f"{own}:" if own and ":" not in own else own, netrc}
+    if is_in_keyring:
+        logins.add("user:key")
+        program = tmp_path / "bin" / "keyring"
+        program.parent.mkdir()
+        program.write_text(_KEYRING)
+        program.chmod(0o700)
+        environ["PATH"] = f"{program.parent}{os.pathsep}{environ['PATH']}"
+        environ |= dict.fromkeys(
+            ("PIP_KEYRING_PROVIDER", "UV_KEYRING_PROVIDER"), "subprocess"
+        )
+    wheel = stub_wheel(tmp_path, "demo", "1.0").read_bytes()
+    with ExitStack() as stack:
+        cases = list(product(sorted(logins), (401, 403, 404)))
+        urls = [
+            stack.enter_context(_serve_index(wheel, *case)).replace(
+                "//", f"//{own}@" if own else "//"
+            )
+            for case in cases
+        ]
+        more = [word for url in urls[1:] for word in ("--extra-index-url", url)]
+        words = ["--no-gpu", "--fresh", "--index-url", urls[0], *more]
+        served = stack.enter_context(serving(*words, environ=environ)).urls
+        answers = [fetch(f"{here}demo/")[0] for here in served]
+        lost = [
+            (installer, *case)
+            for case, url, answer in zip(cases, urls, answers, strict=True)
+            for installer in ("pip", "uv")
+            if answer != 200 and _has_page(installer, url, environ, tmp_path)
+        ]
+    assert lost == []
+    assert 200 in answers
