@@ -261,6 +261,26 @@ def test_a_server_that_sends_two_metadata_of_a_wheel(
     store.hand_out(changing)
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_index_that_names_another_server_on_each_page(is_same: bool) -> None:
+    """What an installer got must still be compared, but not with another index's."""
+    store = MetadataStore(None, time.monotonic)
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    moved = replace(wheel, url=f"https://mirror.example/{wheel.filename}")
+    parts = Parts(9, {(0, 1, "0")})
+    first = object()
+    other = first if is_same else object()
+    store.follow(first, wheel)
+    store.keep(wheel, Kept(b"a lie", parts))
+    store.hand_out(wheel)
+    store.follow(other, moved)
+    assert store.find_unverified(moved) == ((parts,) if is_same else ())
+    store.follow(first, wheel)
+    store.settle(wheel, (parts,), ChangedFileError("another"))
+    store.follow(other, moved)
+    assert store.is_refused(moved) is is_same
+
+
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:
     """What a man in the middle sent must not be used when he is gone."""
     hosts = ((), ("a.example",), ("a.example", "b.example"), ("b.example", "a.example"))

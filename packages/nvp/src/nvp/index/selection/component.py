@@ -401,8 +401,7 @@ class VariantRepository(RepositoryContainer):
         files = tuple(judged.apply(files))
         if announcer is None:
             return files, judged, {}
-        index = getattr(self.source, "identifies", None)
-        shown, announced = await announcer.announce(files, index)
+        shown, announced = await announcer.announce(files, self.source)
         return tuple(shown), judged, announced
 
     async def _find_label(

@@ -184,6 +184,8 @@ class MetadataStore:
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
         # The last `whole_key`, which differs if the page now has another signature.
         self._last: Aging[str, str] = Aging(_NOTED, FOREVER)
+        # By index, name and SHA-256: the last `key_of` of a wheel; see `follow`.
+        self._listed: Aging[tuple[int, str, str], str] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
         """A sentence for each wheel that differs from the source of its METADATA."""
 
@@ -250,6 +252,27 @@ class MetadataStore:
             others = noted if file.hashes else ()
             parts = *(item for item in others if item != kept.parts), kept.parts
             self._unverified.put(key_of(file), parts[-_MOST_PARTS:])
+
+    def follow(self, index: object, file: model.File) -> None:
+        """Apply what is known of a wheel to its URL on a new page of the same index.
+
+        An index may name its files on another server each time. Another index's wheel
+        with the same hash stays apart, because each index could have it refused.
+        """
+        digest = given_sha256(file)
+        if digest is None:
+            return
+        wheel, key = (id(index), file.filename, digest), key_of(file)
+        last = self._listed.get(wheel)
+        self._listed.put(wheel, key)
+        if last is None or last == key:
+            return
+        if (refusal := self._refused.get(last)) is not None:
+            self._refused.put(key, refusal)
+        if noted := self._unverified.get(last):
+            own = self._unverified.get(key) or ()
+            parts = *own, *(item for item in noted if item not in own)
+            self._unverified.put(key, parts[-_MOST_PARTS:])
 
     def find_unverified(self, file: model.File) -> tuple[Parts, ...]:
         """Return the parts to compare a wheel with: those of METADATA handed out.
