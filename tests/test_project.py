@@ -300,7 +300,7 @@ def test_files_of_strangers_are_opened_as_regular_files() -> None:
 
 _OWN_JSON = {
     *("strict_json.py", "pages.py", "reading.py"),  # the readers with limits
-    *("light.py", "tables.py", "builds.py", "nvidia.py", "opened.py", "forms.py"),
+    *("light.py", "tables.py", "builds.py", "nvidia.py", "opened.py"),
     *("child.py", "processes.py", "process.py", "settings.py", "probe.py"),  # children
     *("app.py", "hooks.py"),  # what the user's pip and this program send to each other
     *("software.py", "reader.py", "kept.py", "releases.py"),  # the cache, and own texts

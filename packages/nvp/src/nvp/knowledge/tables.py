@@ -427,7 +427,7 @@ class VendorIndex:
 @cache
 def vendor_indexes() -> tuple[VendorIndex, ...]:
     """Return all vendor indexes; for each project, the first takes precedence."""
-    records = json.loads(read_resource("knowledge", "vendor_indexes.json"))
+    records = _read("vendor_indexes")
     for record in records:
         record["gpus"] = map(ComputeCapability.parse, record.get("gpus", ()))
         record["builds"] = map(tuple, record.get("builds", ()))
@@ -443,3 +443,12 @@ def find_vendors(project: str) -> Sequence[VendorIndex]:
 
     name = canonicalize_name(project)
     return [record for record in vendor_indexes() if name in record.projects]
+
+
+@cache
+def cpu_forms() -> Mapping[str, Mapping[str, Any]]:
+    """Map the names of CPU-only distributions to their rows.
+
+    ``gpu`` is the requirement for GPUs; in rows without it, ``advice`` is the hint.
+    """
+    return {row["project"]: row for row in _read("cpu_forms")}

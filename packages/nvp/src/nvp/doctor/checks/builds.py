@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, wraps
+from functools import wraps
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -19,8 +18,8 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
-from ...files import read_resource
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
+from ...knowledge.tables import cpu_forms
 from ...matrix.cells import every_value
 from ..commands import Advice
 from ..distributions import Distribution
@@ -381,19 +380,9 @@ def _number(target: str) -> tuple[int, str]:
     return int(target.rstrip("af")), target
 
 
-@cache
-def _forms() -> Mapping[str, Mapping[str, Any]]:
-    """Return the table of CPU-only distributions, keyed by project.
-
-    ``gpu`` is the requirement for GPUs; in rows without it, ``advice`` is the hint.
-    """
-    rows = json.loads(read_resource("knowledge", "cpu_forms.json"))
-    return {row["project"]: row for row in rows}
-
-
 def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
     """Return the table row of a distribution if it is CPU-only, otherwise ``None``."""
-    row = _forms().get(distribution.name)
+    row = cpu_forms().get(distribution.name)
     if row is None or row.get("platform") not in (
         None,
         platform_of_wheel(distribution),
@@ -409,7 +398,7 @@ def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
 
 def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
     """Yield a finding for each CPU-only distribution, with its replacement."""
-    for name in _forms():
+    for name in cpu_forms():
         own = stack.distributions.get(name)
         row = None if own is None else find_form(own)
         if own is None or row is None:
