@@ -228,7 +228,7 @@ def test_refused_metadata_is_deleted_whatever_its_signature(
     if later:
         store = MetadataStore(tmp_path, time.monotonic)
         assert store.read(first) == Kept(b"", parts)
-    store.hand_out(first)
+    store.hand_out(first, Kept(b"", parts))
     assert store.find(first) == Kept(b"", parts)
     store.settle(second, store.find_unverified(second), ChangedFileError("another"))
     assert store.is_refused(first)
@@ -253,12 +253,12 @@ def test_a_server_that_sends_two_metadata_of_a_wheel(
     assert store.find(wheel) is None
     assert not [*tmp_path.iterdir()]
     with pytest.raises(UpstreamError, match="two different METADATA"):
-        store.hand_out(wheel)
+        store.hand_out(wheel, Kept(bytes([number]), parts))
     # A file without a hash may have changed.
     changing = replace(wheel, hashes={})
     for number in order:
         store.keep(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
-    store.hand_out(changing)
+    store.hand_out(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -272,13 +272,24 @@ def test_an_index_that_names_another_server_on_each_page(is_same: bool) -> None:
     other = first if is_same else object()
     store.follow(first, wheel)
     store.keep(wheel, Kept(b"a lie", parts))
-    store.hand_out(wheel)
+    store.hand_out(wheel, Kept(b"a lie", parts))
     store.follow(other, moved)
     assert store.find_unverified(moved) == ((parts,) if is_same else ())
     store.follow(first, wheel)
     store.settle(wheel, (parts,), ChangedFileError("another"))
     store.follow(other, moved)
     assert store.is_refused(moved) is is_same
+
+
+def test_what_was_sent_is_noted_also_if_another_client_got_the_wheel() -> None:
+    """The second reader gets the whole wheel, so nothing of it must be compared."""
+    store = MetadataStore(None, time.monotonic)
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    lie = Kept(b"a lie", Parts(9, {(0, 1, "0")}))
+    store.keep(wheel, lie)
+    store.keep(wheel, Kept(b"the truth"))
+    store.hand_out(wheel, lie)
+    assert store.find_unverified(wheel) == (lie.parts,)
 
 
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     first.add(0, b"first", 9)
     second.add(0, b"second", 9)
     store.keep(wheel, Kept(b"same", first))
-    store.hand_out(wheel)
+    store.hand_out(wheel, Kept(b"same", first))
     store.keep(wheel, Kept(b"same", second))
     store.settle(wheel, [first], None)
     assert store.find(wheel) == Kept(b"same", second)
@@ -157,7 +157,7 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     other = MetadataStore(tmp_path, time.monotonic)
     assert other.find(wheel) is None
     assert other.read(wheel) == Kept(b"same", second)
-    other.hand_out(wheel)
+    other.hand_out(wheel, Kept(b"same", second))
     signed = replace(wheel, url=f"https://user:x@{wheel.url[8:]}?signature=1#a=b")
     assert other.find_unverified(signed) == (second,)
     other.settle(wheel, [second], None)
@@ -173,7 +173,7 @@ def test_what_another_client_got_does_not_count() -> None:
     truth.add(0, b"right", 9)
     for parts in (lie, truth, truth):
         store.keep(wheel, Kept(b"", parts))
-        store.hand_out(wheel)
+        store.hand_out(wheel, Kept(b"", parts))
     assert store.find_unverified(wheel) == (lie, truth)
     store.settle(wheel, [truth], None)
     assert store.find_unverified(wheel) == (lie, truth)
@@ -182,7 +182,7 @@ def test_what_another_client_got_does_not_count() -> None:
     store.settle(wheel, [lie, truth], None)
     for parts in (lie, truth):
         store.keep(changing, Kept(b"", parts))
-        store.hand_out(changing)
+        store.hand_out(changing, Kept(b"", parts))
     assert store.find_unverified(changing) == (truth,)
 
 
@@ -193,7 +193,7 @@ def test_one_index_refuses_no_wheel_of_another() -> None:
     for hashes in ({}, {"sha256": "b" * 64}, {"sha512": "a" * 128}):
         hostile = replace(honest, hashes=hashes)
         store.keep(hostile, Kept(b"", parts))
-        store.hand_out(hostile)
+        store.hand_out(hostile, Kept(b"", parts))
         store.settle(hostile, [parts], ChangedFileError("another one"))
         assert store.is_refused(hostile)
         assert not store.is_noted(honest)
@@ -209,7 +209,7 @@ def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
         parts = Parts()
         parts.add(0, letter.encode(), 9)
         store.keep(wheel, Kept(b"", parts))
-        store.hand_out(wheel)
+        store.hand_out(wheel, Kept(b"", parts))
         wheels.append((wheel, parts))
     for wheel, parts in wheels:
         assert store.find_unverified(wheel) == (parts,)
@@ -325,7 +325,7 @@ def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> No
         for wheel in (own, replace(own, hashes={})):
             parts = Parts(5, {(0, 1, wheel.hashes.get("sha256", ""))})
             reader.metadata.keep(wheel, Kept(b"", parts))
-            reader.metadata.hand_out(wheel)
+            reader.metadata.hand_out(wheel, Kept(b"", parts))
     checked = reader.find_checked(resource, own, always=copied)
     assert isinstance(checked, ComparedWheel)
     assert checked.hashes == own.hashes

@@ -39,7 +39,7 @@ from ...wheels.archive import (
 )
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .kept import METADATA_KEY, whole_key
+from .kept import METADATA_KEY, Kept, whole_key
 from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
@@ -149,10 +149,10 @@ class Announcer:
             work = self._reader.find_metadata(index, project, file, downloads=downloads)
             self._reading[key] = Waiting(asyncio.ensure_future(work))
             self._reading[key].work.add_done_callback(lambda _: self._reading.pop(key))
-        if (content := await self._reading[key].wait()) is None:
+        if (kept := await self._reading[key].wait()) is None:
             return ""  # The client has ended.
-        self._reader.metadata.hand_out(file)
-        return content.decode("utf-8", "replace")
+        self._reader.metadata.hand_out(file, kept)
+        return kept.content.decode("utf-8", "replace")
 
     def _downloads(self, file: model.File, content: bytes | None) -> Check | None:
         if content is not None and self._is_used(file, content):
@@ -276,13 +276,14 @@ class Evaluator:
 
     async def evaluate(
         self, project: str, file: model.File, variant: MakeVariant
-    ) -> bytes | None:
+    ) -> Kept | None:
         """Return METADATA with variant markers resolved; ``None`` without markers.
 
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
-        metadata = await self._reader.read_metadata(self._index, project, file)
-        return await self._evaluate(metadata, variant)
+        kept = await self._reader.read_kept(self._index, project, file)
+        evaluated = await self._evaluate(kept.content, variant)
+        return None if evaluated is None else replace(kept, content=evaluated)
 
     async def _evaluate(self, metadata: bytes, variant: MakeVariant) -> bytes | None:
         from ...wheels.rewriting import evaluate_core_metadata

@@ -240,14 +240,13 @@ class MetadataStore:
         folder = self._folder if _is_verifiable(file) else None
         return kept_path(folder, file, "metadata")
 
-    def hand_out(self, file: model.File) -> None:
+    def hand_out(self, file: model.File, kept: Kept) -> None:
         """Record that METADATA is sent to an installer, to verify the wheel later.
 
         :raises UpstreamError: the wheel recently failed its verification.
         """
         noted = self.find_unverified(file)
-        kept = self.find(file)
-        if kept is not None and kept.parts is not None:
+        if kept.parts is not None:
             # Another client may have METADATA that was read from other parts.
             others = noted if file.hashes else ()
             parts = *(item for item in others if item != kept.parts), kept.parts

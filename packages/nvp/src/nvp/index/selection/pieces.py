@@ -35,7 +35,7 @@ from ...wheels.archive import expands_too_far
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison, Parts
 from ..http.urls import is_http, path_of_file_url, with_suffix
-from .kept import FOREVER, MARK, Aging, key_of, mark_of
+from .kept import FOREVER, MARK, Aging, Kept, key_of, mark_of
 from .options import Selection
 from .renaming import find_label
 
@@ -92,7 +92,7 @@ HAS_ENDED: ContextVar[Callable[[], Awaitable[bool]] | None] = ContextVar(
 class Waiting:
     """Work for which clients wait; a download in it must call `check`."""
 
-    def __init__(self, work: asyncio.Task[bytes]) -> None:
+    def __init__(self, work: asyncio.Task[Kept]) -> None:
         self.work = work
         self.size = 0
         self._last = time.monotonic() + _LONG
@@ -100,7 +100,7 @@ class Waiting:
         # asyncio reports an error that no client has waited for.
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def wait(self) -> bytes | None:
+    async def wait(self) -> Kept | None:
         """Return the result; ``None`` if the client has ended before."""
         has_ended = HAS_ENDED.get()
         while not self.work.done():

@@ -197,7 +197,7 @@ class Reader:
         later = asyncio.get_running_loop().call_later
         later(FRESH + 1, self._copies.get, copy.url)
         check_metadata(content, file.filename)
-        return self._keep(file, Kept(content))
+        return self._keep(file, Kept(content)).content
 
     async def read_metadata(
         self, index: SimpleRepository, project: str, file: model.File
@@ -207,9 +207,15 @@ class Reader:
         :raises InputError: METADATA cannot be read, differs from its hash on the page,
             or belongs to another release.
         """
-        content = await self.find_metadata(index, project, file)
-        check_metadata(content, file.filename)
-        return content
+        return (await self.read_kept(index, project, file)).content
+
+    async def read_kept(
+        self, index: SimpleRepository, project: str, file: model.File
+    ) -> Kept:
+        """Read METADATA as `read_metadata`, with the parts of the wheel; see `Kept`."""
+        kept = await self.find_metadata(index, project, file)
+        check_metadata(kept.content, file.filename)
+        return kept
 
     async def find_metadata(
         self,
@@ -218,7 +224,7 @@ class Reader:
         file: model.File,
         *,
         downloads: Callable[[bytes | None], Check | None] = lambda _: None,
-    ) -> bytes:
+    ) -> Kept:
         """Read METADATA to pass it on: installers refuse that of another release.
 
         :param downloads: returns a check if the whole wheel must be downloaded, given
@@ -233,27 +239,27 @@ class Reader:
         if known is not None and (
             known.parts is None or (self._ranges and not downloads(known.content))
         ):
-            return known.content
+            return known
         kept = await self._fetch_metadata(index, project, file, downloads)
         return self._keep(file, kept)
 
-    def _keep(self, file: model.File, kept: Kept) -> bytes:
-        """Verify and cache METADATA; return the text to send."""
+    def _keep(self, file: model.File, kept: Kept) -> Kept:
+        """Verify and cache METADATA; return it as text to send."""
         name, content = file.filename, kept.content
         if len(content) > LONGEST:
             message = f"its METADATA is larger than {LONGEST >> 20} MiB"
             raise InputError(message, path=name, hint="report it to the index")
         _check(file, content)
         check_metadata(content, name, passed_on=True)
-        text = content.decode("utf-8", "replace").encode()
-        if text != content and file.dist_info_metadata:
+        sent = replace(kept, content=content.decode("utf-8", "replace").encode())
+        if sent != kept and file.dist_info_metadata:
             # Do not cache the changed text: it does not match the hash on the page.
-            return text
-        logger.info("%s: read %d bytes of METADATA", name, len(text))
+            return sent
+        logger.info("%s: read %d bytes of METADATA", name, len(content))
         # A local wheel is not compared with its hash, and is quick to read again.
         if not _is_local(file):
-            self.metadata.keep(file, replace(kept, content=text))
-        return text
+            self.metadata.keep(file, sent)
+        return sent
 
     def find_checked(
         self, resource: model.Resource, file: model.File, *, always: bool = False

@@ -1,7 +1,7 @@
 """Rename variant wheels for an installer that does not support variants.
 
-A variant wheel is shown under the name of a regular wheel, with its rank and its
-label as the build tag::
+A variant wheel is shown under the name of a regular wheel. The build tag is its rank,
+its label and, so that uv caches no other build under this name, its own build tag::
 
     torch-2.8.0-py3-none-any-cu129.whl    the file on the index
     torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as an installer sees them
@@ -193,7 +193,8 @@ def served_name(file_name: str, rank: int, tags: str) -> str:
     parts = stem.split("-")
     # Separate the digits of a label from the digits of the rank.
     gap = "_" if label[:1].isdigit() else ""
-    return f"{'-'.join([*parts[:2], f'{rank}{gap}{label}', tags])}.whl"
+    own = f"_{parts[2]}" if len(parts) > 5 else ""
+    return f"{'-'.join([*parts[:2], f'{rank}{gap}{label}{own}', tags])}.whl"
 
 
 def make_offers(
@@ -225,10 +226,8 @@ def make_offers(
     if best > _HIGHEST:
         return []
     ranks = {key: best - place for place, key in enumerate(keys)}
-    tags = add_tags(
-        [[w.parts.supports for w in wheels] for wheels in (*groups, release.plain)],
-        work or Work(),
-    )
+    own = [[w.parts.supports for w in wheels] for wheels in (*groups, release.plain)]
+    tags = add_tags(own, work or Work())
     offers = []
     for wheel, text in zip(fitting, chain.from_iterable(tags), strict=False):
         make = partial(served_name, wheel.file_name, ranks[_rank_key(wheel)])

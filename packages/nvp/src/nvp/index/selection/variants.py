@@ -408,7 +408,7 @@ class VariantSelector:
         variant = partial(SelectedVariant.of, offer.label, release.resolution)
         refusal = _NEEDS_HASHES if self._selection.requires_hashes else None
         try:
-            content = await self.evaluator.evaluate(release.project, file, variant)
+            kept = await self.evaluator.evaluate(release.project, file, variant)
         except NoRangesError as error:
             if metadata:
                 return None
@@ -425,7 +425,7 @@ class VariantSelector:
                 raise self._refused(name, str(error)) from None
             self._warn(f"{name}: its METADATA could not be checked: {error}")
             return None
-        if content is None:
+        if kept is None:
             return None
         if not self._selection.rewrites:
             raise self._refused(
@@ -437,8 +437,8 @@ class VariantSelector:
         if refusal is not None:
             raise self._refused(name, refusal)
         if metadata:
-            self._files.metadata.hand_out(file)
-            return model.TextResource(text=content.decode())
+            self._files.metadata.hand_out(file, kept)
+            return model.TextResource(text=kept.content.decode())
         return await self.evaluator.rewrite(release.project, file, variant)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
