@@ -41,7 +41,8 @@ def serve_logins(
 
         def do_GET(self) -> None:
             encoded = self.headers.get("Authorization", "").partition(" ")[2]
-            seen.append((self.path, base64.b64decode(encoded).decode()))
+            text = base64.b64decode(encoded).decode("utf-8", "replace")
+            seen.append((self.path, text.replace("\ufffd", "?")))
             found = reply(*seen[-1])
             self.send_response(302 if isinstance(found, str) else found)
             self.send_header("Location", str(found))
@@ -97,13 +98,30 @@ def test_other_logins_of_the_user(
 @pytest.mark.parametrize(
     ("pages", "own", "known", "expected"),
     [
-        # The index sends strangers to its page for logins, whatever they ask for.
+        # The index sends strangers to its page for logins, as uv alone reads it.
         (
             {"/a": {"me:word": 404, "": "/login"}, "/login": {"": 200}},
             "",
             None,
-            [("/a", "me:word"), ("/a", ""), 404],
+            [("/a", "me:word"), ("/a", ""), ("/login", "me:word"), ("/login", ""), 200],
         ),
+        (
+            {"/a": {"me:word": 403, "": "/login"}, "/login": {}},
+            "",
+            None,
+            [("/a", "me:word"), ("/a", ""), ("/login", "me:word"), ("/login", ""), 403],
+        ),
+        # uv alone stops there.
+        (
+            {"/a": {"me:word": 404, "": 410}},
+            "",
+            None,
+            [("/a", "me:word"), ("/a", ""), 410],
+        ),
+        # pip and uv differ in the encoding.
+        ({"/a": {"u:é": 200}}, "u:%C3%A9@", None, [("/a", "u:?"), ("/a", "u:é"), 200]),
+        # uv uses the netrc file for a user with an empty password; pip does not.
+        ({"/a": {"me:word": 200}}, "me:@", None, [("/a", "me:word"), 200]),
         # After a redirect, requests sends the login of the netrc file.
         (
             {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
@@ -139,6 +157,27 @@ def test_logins_of_one_server(
     assert [*seen, status] == expected
 
 
+def test_two_indexes_of_one_server(settings: Settings) -> None:
+    """The login of one of them must not keep the other one from its own."""
+    asked: list[str] = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "own", "key"
+
+    logins = {"/a/x": {"u:p": 200}, "/b/x": {"own:key": 200}, "/b/y": {"me:word": 200}}
+    client = Client(settings, ask_credentials=ask)
+    with serve_logins(lambda path, pair: logins[path].get(pair, 401)) as (url, seen):
+        for path, own in {"a/": "u:p@", "b/": ""}.items():
+            index = f"{url.replace('//', f'//{own}')}{path}"
+            assert make_upstream(index, None, client.only(f"{url}{path}")) is not None
+        with BlockingClient(lambda: client.only(f"{url}b/")) as reader:
+            reader.read(f"{url}b/x")
+            reader.read(f"{url}b/y")
+    assert asked == [f"{url}b/x"]
+    assert seen == [("/b/x", "u:p"), ("/b/x", "own:key"), ("/b/y", "me:word")]
+
+
 def test_the_keyring_gets_no_user_of_the_netrc_file(tmp_path: Path) -> None:
     """The user may be a token, and other users see the command line of a keyring."""
     netrc = tmp_path / "netrc"
@@ -171,12 +210,15 @@ print(json.dumps(pair) if "--output=json" in sys.argv else "key")
 
 
 @contextmanager
-def _serve_index(wheel: bytes, accepted: str, status: int) -> Iterator[str]:
+def _serve_index(
+    wheel: bytes, accepted: str, status: int, moves: bool
+) -> Iterator[str]:
     """Serve an index with one wheel, and yield the URL of the index.
 
     :param wheel: the bytes of the wheel.
     :param accepted: the login to which the index is open.
     :param status: the status for other logins.
+    :param moves: whether the index redirects to another path of its server.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -185,11 +227,13 @@ def _serve_index(wheel: bytes, accepted: str, status: int) -> Iterator[str]:
 
         def do_GET(self) -> None:
             encoded = self.headers.get("Authorization", "").partition(" ")[2]
-            is_open = base64.b64decode(encoded).decode() == accepted
+            is_open = base64.b64decode(encoded) == accepted.encode()
+            is_moved = is_open and moves and self.path == "/simple/demo/"
             kind, body = "text/html", f"<a href='../../{_WHEEL}'>{_WHEEL}</a>".encode()
             if self.path == f"/{_WHEEL}":
                 kind, body = "application/octet-stream", wheel
-            self.send_response(200 if is_open else status)
+            self.send_response(302 if is_moved else 200 if is_open else status)
+            self.send_header("Location", "/moved/demo/")
             self.send_header("WWW-Authenticate", 'Basic realm="index"')
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -222,7 +266,7 @@ def _has_page(installer: str, url: str, environ: dict[str, str], folder: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("is_in_keyring", [False, True])
 @pytest.mark.parametrize("netrc", ["", "user:word", "other:word"])
-@pytest.mark.parametrize("own", ["", "user", "user:own"])
+@pytest.mark.parametrize("own", ["", "user", "user:", "user:own", "user:é"])
 def test_installers_get_the_same_pages(
     own: str, netrc: str, is_in_keyring: bool, tmp_path: Path
 ) -> None:
@@ -250,7 +294,7 @@ def test_installers_get_the_same_pages(
         )
     wheel = stub_wheel(tmp_path, "demo", "1.0").read_bytes()
     with ExitStack() as stack:
-        cases = list(product(sorted(logins), (401, 403, 404)))
+        cases = list(product(sorted(logins), (401, 403, 404), (False, True)))
         urls = [
             stack.enter_context(_serve_index(wheel, *case)).replace(
                 "//", f"//{own}@" if own else "//"

@@ -23,7 +23,7 @@ from support.wheels import write_index
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.connecting import find_netrc
+from nvp.index.http.logins import find_netrc
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
 from nvp.index.pip.settings import Indexes, find_indexes, make_settings

@@ -230,13 +230,28 @@ class TestFiles:
             with pytest.raises(IncompleteRead):
                 running.page(Accept="text/html")
 
-    def test_two_users_of_one_url_are_refused(self) -> None:
+    @pytest.mark.parametrize("place", ["x.example/a/", "X.example:443/a"])
+    def test_two_users_of_one_url_are_refused(self, place: str) -> None:
         """The client has one user for each URL."""
         with (
-            start("https://a:b@x.example/") as running,
+            start("https://a:b@x.example/a/") as running,
             pytest.raises(InputError, match="different credentials"),
         ):
-            running.local_index.add_index("https://c:d@x.example/")
+            running.local_index.add_index(f"https://c:d@{place}")
+
+    @pytest.mark.parametrize("path", ["a?sig=1", "a/#x", "a/?", "a b", "a/%2e%2e/b"])
+    def test_an_index_to_which_installers_add_projects_differently(
+        self, path: str
+    ) -> None:
+        """uv keeps the query. After the 404 of another URL, it uses its next index."""
+        url = f"https://x.example/{path}"
+        with (
+            start("https://y.example/") as running,
+            pytest.raises(InputError, match="add a project differently"),
+        ):
+            running.local_index.add_index(url)
+        with start("https://y.example/", local=True) as running:
+            assert running.local_index.add_index(url) != url  # as pip reads it
 
     def test_a_mirror_cannot_name_files_outside_of_it(self, tmp_path: Path) -> None:
         """Such a file would be sent to every client."""

@@ -62,6 +62,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
+_MOST_PIECES, _PIECE = 4096, 16
+"""The maximum number of pieces of a response if their mean length is below 16 bytes."""
 
 _AT_ONCE, _IN_ALL = 64, 96
 """The maximum number of complete responses at a time from a server, and that from all
@@ -176,7 +178,7 @@ class Client:
     ) -> CompleteResponse:
         headers = {"Accept-Encoding": "gzip", **headers}
         raw = bytearray()
-        reply = None
+        reply, pieces = None, 0
         try:
             async with self._open(url, headers, streams=False) as response:
                 if content_length(response) > limit:
@@ -184,6 +186,10 @@ class Client:
                 reply = make_reply(response)
                 async for chunk in response.aiter_raw():
                     raw += chunk
+                    pieces += 1
+                    # Each piece takes some time, in which other requests wait.
+                    if pieces > _MOST_PIECES and pieces * _PIECE > len(raw):
+                        raise UpstreamError("is sent in very many tiny pieces", url)
                     if turn is not None and len(raw) > LARGE:
                         await turn.take()
                     if len(raw) > limit:
@@ -222,7 +228,7 @@ class Client:
     ) -> AsyncIterator[httpx.Response]:
         logger.info("GET %s", redacted(url))
         try:
-            response = await self._follow(url, dict(headers))
+            response = await self._try_logins(url, dict(headers))
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
                 check_status(response, url, most=300 if streams else 400)
@@ -242,12 +248,27 @@ class Client:
                 raise
             raise unreadable(error, url) from None
 
-    async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
+    async def _try_logins(self, url: str, headers: dict[str, str]) -> httpx.Response:
+        refusals: list[httpx.Response] = []
+        try:
+            response = await self._follow(url, headers, refusals)
+        except (UpstreamError, httpx.HTTPError):
+            if not refusals:
+                raise
+            return refusals[0]
+        if not refusals or response.is_success or response.status_code == 304:
+            return response
+        await response.aclose()
+        return refusals[0]
+
+    async def _follow(
+        self, url: str, headers: dict[str, str], refusals: list[httpx.Response]
+    ) -> httpx.Response:
         start, places, moved, away = url, [url], None, ""
         response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
-                response = await self._send(url, headers, response)
+                response, refusal = await self._send(url, headers, response)
             except (UpstreamError, httpx.HTTPError) as error:
                 if isinstance(error, UpstreamError):
                     error.reply = moved or error.reply
@@ -257,6 +278,9 @@ class Client:
                     raise failure from None
                 raise
             response.extensions["away"] = away
+            if refusal is not None:
+                refusal.extensions["away"] = away
+                refusals.append(refusal)
             if not response.has_redirect_location:
                 return response
             await response.aclose()
@@ -273,7 +297,7 @@ class Client:
             away = away or ("" if is_own else url)
             moved = replace(make_reply(response), headers={"location": away or url})
             logger.debug("redirected to %s", redacted(url))
-            if self.logins.is_lost(response, url):
+            if not refusals and self.logins.is_lost(response, url):
                 message = "redirects to a server to which only you can log in"
                 by_netrc = not is_own and self.logins.is_of_netrc(url)
                 reply = moved if by_netrc else None
@@ -283,8 +307,8 @@ class Client:
 
     async def _send(
         self, url: str, headers: dict[str, str], before: httpx.Response | None
-    ) -> httpx.Response:
-        """Send a request; ``before`` is the response that redirects to it, if any."""
+    ) -> tuple[httpx.Response, httpx.Response | None]:
+        """Send a request; see `Logins.send`."""
         if not self.is_allowed(url):
             raise not_allowed(url)
         client = self._client_for(url)

@@ -16,7 +16,6 @@ from contextlib import suppress
 from enum import IntEnum
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.util import find_spec
-from netrc import NetrcParseError, netrc
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass  # noqa: TID251  # no connection
@@ -24,8 +23,7 @@ from urllib.request import getproxies, proxy_bypass  # noqa: TID251  # no connec
 import httpcore
 import httpx
 
-from nvidia_variant_provider.errors import redacted
-
+from .replies import CHECK_PROXY, LimitedStream, shown_proxy
 from .threads import call_in_daemon
 from .urls import Settings, UpstreamError
 
@@ -97,7 +95,7 @@ class NearnessFinder:
         name a local address too. A name that cannot be resolved now has its last
         location, or is public, because a proxy may resolve it.
         """
-        host = _connected_host(url)
+        host = connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
             return Nearness.MACHINE
         since, addresses = self._addresses.get(host, (-_RESOLVED, ()))
@@ -152,7 +150,7 @@ class NearnessFinder:
 
     async def find_most(self, url: str) -> Nearness:
         """Return the most public location so far of the server of ``url``."""
-        host = _connected_host(url)
+        host = connected_host(url)
         if self._accepted.get(host) is not Nearness.ELSEWHERE:
             self._accept(host, await self.find(url))
         return self._accepted[host]
@@ -175,11 +173,11 @@ class NearnessFinder:
             there is Nearness.NETWORK and is_named and parts.scheme == "https"
         )
         if may:
-            self._accept(_connected_host(end), there)
+            self._accept(connected_host(end), there)
         return may
 
 
-def _connected_host(url: str) -> str:
+def connected_host(url: str) -> str:
     """Return the host name that is resolved for a connection to a URL.
 
     httpx converts the name. Python would convert the German sharp s to ``ss`` (RFC
@@ -336,8 +334,10 @@ class _Backend(httpcore.AsyncNetworkBackend):
             is_last = number == len(addresses)
             patience = timeout if is_last else min(timeout or _IMPATIENT, _IMPATIENT)
             try:
-                return await self._inner.connect_tcp(
-                    address, port, patience, local_address, socket_options
+                return LimitedStream(
+                    await self._inner.connect_tcp(
+                        address, port, patience, local_address, socket_options
+                    )
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
@@ -348,13 +348,10 @@ class _Backend(httpcore.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-# Pass the proxy to httpx explicitly: if a variable is invalid, httpx itself fails even
-# for requests that do not use the proxy, and does not name the variable.
-CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
-
-
 def find_proxy(settings: Settings, url: str) -> str | None:
     """Return the URL of the proxy for a request, or ``None`` to connect directly."""
+    # Pass the proxy to httpx explicitly: if a variable is invalid, httpx itself fails
+    # even for requests that do not use the proxy, and does not name the variable.
     proxy = settings.proxy
     if proxy is None and settings.trust_env:
         parts = urlsplit(url)
@@ -415,36 +412,14 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
     return made
 
 
-def shown_proxy(proxy: str) -> str:
-    """Return the URL of a proxy without its user and password, for a message."""
-    scheme, _, rest = proxy.partition("://")
-    _, at, server = rest.rpartition("@")
-    return redacted(f"{scheme}://{at and '****@'}{server}")
+def basic(pair: tuple[str, str], encoding: str = "latin-1") -> str:
+    """Return the value of a header with a user and a password.
 
-
-def basic(pair: tuple[str, str]) -> str:
-    """Return the value of a header with a user and a password."""
+    :param encoding: that of pip, which fails for other texts; uv encodes in UTF-8.
+    """
     text = ":".join(pair)
     try:
-        encoded = text.encode("latin-1")  # as in pip, which fails for other texts
+        encoded = text.encode(encoding)
     except UnicodeEncodeError:
         encoded = text.encode()
     return f"Basic {base64.b64encode(encoded).decode('ascii')}"
-
-
-def find_netrc(paths: Iterable[str], url: str) -> tuple[str, str] | None:
-    """Return the user and password for the server of ``url`` in the first netrc file.
-
-    The rules are those of requests, the HTTP library of pip, which ignores errors.
-    """
-    if (path := next(filter(os.path.exists, paths), None)) is None:
-        return None
-    try:
-        entry = netrc(path).authenticators(_connected_host(url))
-    except (OSError, ValueError, NetrcParseError) as error:
-        logger.debug("%s: cannot be read: %s", path, type(error).__name__)
-        return None
-    if entry is None or not any(entry):
-        return None
-    user, account, password = entry
-    return user or account or "", password or ""

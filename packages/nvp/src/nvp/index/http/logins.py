@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from copy import copy
+from netrc import NetrcParseError, netrc
 from time import monotonic
 
 import httpx
 
-from .connecting import basic, find_netrc
+from .connecting import basic, connected_host
 from .replies import authorization_after
 from .threads import call_in_daemon
 from .urls import Settings, nearest_url, server_of, split_credentials, with_user
@@ -44,6 +46,29 @@ _REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
+
+
+def find_netrc(paths: Iterable[str], url: str) -> tuple[str, str] | None:
+    """Return the user and password for the server of ``url`` in the first netrc file.
+
+    The rules are those of requests, the HTTP library of pip, which ignores errors.
+    """
+    if (path := next(filter(os.path.exists, paths), None)) is None:
+        return None
+    try:
+        entry = netrc(path).authenticators(connected_host(url))
+    except (OSError, ValueError, NetrcParseError) as error:
+        logger.debug("%s: cannot be read: %s", path, type(error).__name__)
+        return None
+    if entry is None or not any(entry):
+        return None
+    user, account, password = entry
+    return user or account or "", password or ""
+
+
+def _headers(pair: Pair | None) -> Sequence[str]:
+    """Return the headers that pip and uv send for a login."""
+    return [basic(pair, encoding) for encoding in ("latin-1", "utf-8")] if pair else []
 
 
 class Logins:
@@ -151,20 +176,22 @@ class Logins:
 
     async def send(
         self, url: str, before: httpx.Response | None, send: Send
-    ) -> httpx.Response:
+    ) -> tuple[httpx.Response, httpx.Response | None]:
         """Send a request for ``url``, again with other logins if one is refused.
 
         :param url: a user and a password in it are those that a page gives.
         :param before: the response that redirects to ``url``, if any.
+        :returns: the response; if it is a redirect for another login, also the refusal
+            of the first login, which counts if the redirect leads to no page.
         """
         url, own = split_credentials(url)
         after = authorization_after(before, url)
         # The login that a page gives for a file is only for that file.
         if not self.identify(url):
-            return await send(basic(own) if own else after)
+            return await send(basic(own) if own else after), None
         scope = self._scope(url)
         given = self._given.get(scope)
-        is_whole = bool(own[1] if own else before is None and self._whole.get(scope))
+        is_whole = bool(own[1] if own else before is None and self._is_whole(scope))
         # Without `trust_env`, pip does not read the netrc file after a redirect.
         reads = not is_whole and (before is None or self._settings.trust_env)
         found = self._read_netrc(url, scope) if reads else None
@@ -173,7 +200,7 @@ class Logins:
         if found and (before or given is None or given[0] == found[0]):
             pair = found
         if own:
-            return await send(basic(pair or own))
+            return await send(basic(pair or own)), None
         is_user = self._asks_first and before is None and given and not is_whole
         if is_user and pair and not pair[1]:
             # Without the password, an index may answer as to a stranger.
@@ -181,26 +208,40 @@ class Logins:
         sent = basic(pair) if pair else after
         response = await send(sent)
         if response.status_code not in _REFUSALS:
-            return response
+            return response, None
         others: dict[str | None, bool] = {}  # whether another refusal counts
         # Some indexes answer an expired token of the keyring as they answer strangers.
         is_kept = pair == self._in_keyring.get(scope)
         is_guess = pair and (is_kept or (self._asks_first and not is_whole))
         if response.status_code == 401 or is_guess:
             pair = await self._ask_again(url, sent)
-            others = {basic(pair): found is None} if pair else {}
-        if self._index and (before or not self._whole.get(self._index)):
+            others = dict.fromkeys(_headers(pair), found is None)
+        if self._index:
+            others |= dict.fromkeys((*_headers(given), *_headers(found)), False)
+        if self._index and (before or not self._is_whole(scope)):
             # After 401, pip sends the user of the URL even without a password.
-            rest = (given, found, given and (given[0], ""))
-            headers = [basic(pair) if pair else None for pair in rest]
-            others |= dict.fromkeys((*headers[:2], after, None, headers[2]), False)
+            user = _headers(given and (given[0], ""))
+            others |= dict.fromkeys((after, None, *user), False)
+        refusal = None
         for other, counts in others.items():
             if response.status_code in _REFUSALS and other != sent:
                 again = await send(other)
-                if counts or again.is_success or again.status_code == 304:
+                if counts or again.status_code not in _REFUSALS:
+                    may_fail = again.has_redirect_location and not counts
+                    refusal = response if may_fail else None
                     response, again = again, response
                 await again.aclose()
-        return response
+        return response, refusal
+
+    def _is_whole(self, scope: str) -> bool:
+        """Return whether the index of ``scope`` has only the login of its URL.
+
+        The nearest login may be that of another index of the server. uv reads `user:@`
+        as a user without a password.
+        """
+        if not self._whole.get(scope) or self._index is None:
+            return self._whole.get(scope, False)
+        return scope == self._index and self._given[scope][1] != ""
 
     def _read_netrc(self, url: str, scope: str) -> Pair | None:
         found = find_netrc(self._settings.netrc, url)
@@ -216,7 +257,7 @@ class Logins:
         :param refused: the header that the server has refused; its token may be old.
         """
         scope = self._scope(url)
-        if self._whole.get(scope):
+        if self._is_whole(scope):
             return self._given[scope]
         # Other users may see what the keyring gets, so a token of the netrc file, which
         # may be in the place of the user, must not be in it.

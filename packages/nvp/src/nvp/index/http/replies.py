@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import httpcore
 import httpx
 
 from nvidia_variant_provider.errors import redacted
 
-from .connecting import CHECK_PROXY, shown_proxy
 from .threads import Turn
 from .urls import (
     REFUSED,
@@ -36,6 +36,8 @@ E = TypeVar("E", bound=BaseException)
 
 LARGE = 2 * 1024 * 1024
 """The size in bytes from which pages are read, or decompressed, one at a time."""
+
+CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses after which a repeated request may succeed (RFC 9110, section 15; RFC
@@ -74,6 +76,59 @@ def unreadable(error: Exception, url: str) -> UpstreamError:
         redacted(str(error)) if isinstance(error, OSError) else "its URL is invalid"
     )
     return UpstreamError(f"cannot be read: {reason}", url)
+
+
+_INTERIM, _MOST_INTERIM = (b"\n\r\nHTTP/1.", b"\n\nHTTP/1."), 100
+"""The start of a response after an interim one, and their maximum number."""
+
+
+class LimitedStream(httpcore.AsyncNetworkStream):
+    """A connection that fails if a server sends very many interim responses.
+
+    httpcore skips them (RFC 9110, section 15.2) without a pause for other requests.
+    """
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._interim = 0  # in the response to the last request
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read from the connection; see the class."""
+        data = await self._inner.read(max_bytes, timeout)
+        self._interim += sum(map(data.count, _INTERIM))
+        if self._interim > _MOST_INTERIM:
+            raise httpcore.RemoteProtocolError("too many interim responses")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send a request, or a part of it."""
+        self._interim = 0
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Begin TLS on the connection."""
+        args = ssl_context, server_hostname, timeout
+        return LimitedStream(await self._inner.start_tls(*args))
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks about the connection."""
+        return self._inner.get_extra_info(info)
+
+
+def shown_proxy(proxy: str) -> str:
+    """Return the URL of a proxy without its user and password, for a message."""
+    scheme, _, rest = proxy.partition("://")
+    _, at, server = rest.rpartition("@")
+    return redacted(f"{scheme}://{at and '****@'}{server}")
 
 
 async def send(

@@ -262,13 +262,16 @@ def counts(text: str) -> bool:
 
 
 def find_credentials(options: Any, scope: Any) -> dict[str, list[str]]:
-    """Map each index to the user and password in its URL or in the netrc file."""
+    """Map each index to the user and password in its URL, or in that of another one.
+
+    Those in the netrc file are read later, for each request.
+    """
     auth = make_auth(scope.index_urls, getattr(options, "keyring_provider", None))
     urls = [*scope.index_urls, *scope.find_links]
     credentials: dict[str, list[str]] = {}
     for url in urls:
         if url and url.lower().startswith(("http:", "https:")):
-            pair = auth._get_url_and_credentials(url)[1:]
+            pair = auth._get_new_credentials(url, allow_netrc=False)
             if pair[0] is not None:
                 credentials[url] = [pair[0] or "", pair[1] or ""]
     return credentials

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from simple_repository.components.core import SimpleRepository
 
@@ -17,7 +17,7 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
 from ..http.connecting import Nearness
-from ..http.urls import file_name, is_http, split_credentials
+from ..http.urls import file_name, is_http, is_plain, server_of, split_credentials
 from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE, HashingRepository
@@ -212,9 +212,15 @@ class LocalIndex:
             bare, own = split_credentials(url)
         except ValueError:
             return url  # pip reports that it is malformed
+        is_odd = not is_plain(bare) or "?" in bare or "#" in bare
+        if is_odd and is_http(bare) and not self._access.local:
+            message = "is a URL to which installers add a project differently"
+            hint = "give it without a query, a fragment and odd characters"
+            raise InputError(message, path=redacted(url), hint=hint)
         for other, _ in self._urls:
             same, pair_of_other = split_credentials(other)
-            if own and pair_of_other not in (None, own) and same == bare:
+            is_same = server_of(same) == server_of(bare) and _path(same) == _path(bare)
+            if own and pair_of_other not in (None, own) and is_same:
                 message = "is given twice, with different credentials"
                 raise InputError(message, path=redacted(url), hint="give it once")
         upstream = make_upstream(url, pair, self._only(bare), links=links)
@@ -415,3 +421,7 @@ class LocalIndex:
                 if found := self._server.call(repository.recall(project)).releases:
                     return found
         return {}
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path.rstrip("/")
