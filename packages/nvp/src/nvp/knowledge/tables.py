@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -125,7 +126,10 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
         )
         for record in [*_read("older_toolkits"), *_read("toolkits")]
     ]
-    return {toolkit.version: toolkit for toolkit in sorted(releases, key=_by_version)}
+    return {
+        toolkit.version: toolkit
+        for toolkit in sorted(releases, key=attrgetter("version"))
+    }
 
 
 @cache
@@ -323,10 +327,6 @@ def parse_isa(text: str) -> tuple[int, int]:
     """Return (8, 7) for ``8.7``, and for longer versions such as ``8.7.1``."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
-
-
-def _by_version(toolkit: Toolkit) -> CudaVersion:
-    return toolkit.version
 
 
 @cache
