@@ -126,10 +126,8 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
         )
         for record in [*_read("older_toolkits"), *_read("toolkits")]
     ]
-    return {
-        toolkit.version: toolkit
-        for toolkit in sorted(releases, key=attrgetter("version"))
-    }
+    ordered = sorted(releases, key=attrgetter("version"))
+    return {toolkit.version: toolkit for toolkit in ordered}
 
 
 @cache
@@ -447,8 +445,5 @@ def find_vendors(project: str) -> Sequence[VendorIndex]:
 
 @cache
 def cpu_forms() -> Mapping[str, Mapping[str, Any]]:
-    """Map the names of CPU-only distributions to their rows.
-
-    ``gpu`` is the requirement for GPUs; in rows without it, ``advice`` is the hint.
-    """
+    """Map CPU-only distributions to rows with ``gpu`` (the requirement) or ``advice``."""
     return {row["project"]: row for row in _read("cpu_forms")}
