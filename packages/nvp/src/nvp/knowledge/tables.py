@@ -445,5 +445,5 @@ def find_vendors(project: str) -> Sequence[VendorIndex]:
 
 @cache
 def cpu_forms() -> Mapping[str, Mapping[str, Any]]:
-    """Map CPU-only distributions to rows with ``gpu`` (the requirement) or ``advice``."""
+    """Map CPU-only distributions to rows with ``gpu`` (a requirement) or ``advice``."""
     return {row["project"]: row for row in _read("cpu_forms")}
