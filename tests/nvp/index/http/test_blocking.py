@@ -109,20 +109,23 @@ def test_a_head_that_never_arrives(fault: str) -> None:
         assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize(("number", "is_read"), [(50, True), (5000, False)])
-@pytest.mark.parametrize("kind", ["interim", "pieces"])
+@pytest.mark.parametrize(("number", "is_read"), [(90, True), (5000, False)])
+@pytest.mark.parametrize("kind", ["interim", "odd", "lines", "pieces"])
 def test_a_response_of_very_many_parts(kind: str, number: int, is_read: bool) -> None:
     """Each takes some time, in which a server must read other pages."""
-    head, body = b"HTTP/1.1 103 A\r\n\r\n", b"1\r\nx\r\n"
-    interim, pieces = (number, 1) if kind == "interim" else (0, number)
-    text = head * interim + b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    heads = {"interim": b"HTTP/1.1 103 A\r\n\r\n", "odd": b"HTTP/2.0 100 A\n\n"}
+    interim, body = heads.get(kind, b"") * number, b"1\r\nx\r\n"
+    pieces = number if kind == "pieces" else 1
+    lines = b"a:\r\n" * number if kind == "lines" else b""
+    text = interim + b"HTTP/1.1 200 OK\r\n" + lines
+    text += b"Transfer-Encoding: chunked\r\n\r\n"
     answer = Answer(body=text + body * pieces + b"0\r\n\r\n", fault="raw")
     client = BlockingClient(lambda: Client(Settings(retries=0, plain_http=True)))
     with serve_answers({"/x": answer}) as server, client:
         if is_read:
             assert client.read(f"{server.url}/x") == b"x" * pieces
         else:
-            message = {"interim": "too many interim", "pieces": "very many tiny"}[kind]
+            message = "very many tiny" if kind == "pieces" else "head is too long"
             with pytest.raises(UpstreamError, match=message):
                 client.read(f"{server.url}/x")
 

@@ -111,6 +111,12 @@ def test_other_logins_of_the_user(
             None,
             [("/a", "me:word"), ("/a", ""), ("/login", "me:word"), ("/login", ""), 403],
         ),
+        (
+            {"/a": {"me:word": 404, "": "/b"}, "/b": {"": 410}},
+            "",
+            None,
+            [("/a", "me:word"), ("/a", ""), ("/b", "me:word"), ("/b", ""), 410],
+        ),
         # uv alone stops there.
         (
             {"/a": {"me:word": 404, "": 410}},

@@ -261,24 +261,23 @@ def test_a_server_that_sends_two_metadata_of_a_wheel(
     store.hand_out(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
 
 
-@pytest.mark.parametrize("is_same", [True, False])
-def test_an_index_that_names_another_server_on_each_page(is_same: bool) -> None:
-    """What an installer got must still be compared, but not with another index's."""
+@pytest.mark.parametrize("hashes", [{"sha256": "a" * 64}, {"sha512": "a" * 128}, {}])
+def test_an_index_that_names_a_wheel_differently_on_each_page(
+    hashes: dict[str, str],
+) -> None:
+    """What an installer got must still be compared: from there, or announced there."""
     store = MetadataStore(None, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    wheel = replace(file("torch", "1.0"), hashes=hashes)
     moved = replace(wheel, url=f"https://mirror.example/{wheel.filename}")
-    parts = Parts(9, {(0, 1, "0")})
-    first = object()
-    other = first if is_same else object()
-    store.follow(first, wheel)
-    store.keep(wheel, Kept(b"a lie", parts))
-    store.hand_out(wheel, Kept(b"a lie", parts))
-    store.follow(other, moved)
-    assert store.find_unverified(moved) == ((parts,) if is_same else ())
-    store.follow(first, wheel)
-    store.settle(wheel, (parts,), ChangedFileError("another"))
-    store.follow(other, moved)
-    assert store.is_refused(moved) is is_same
+    announced = replace(wheel, dist_info_metadata=True)
+    lie = Kept(b"a lie", Parts(9, {(0, 1, "0")}))
+    store.hand_out(wheel, lie)
+    assert store.find_unverified(announced) == (lie.parts,)
+    # Without a hash, it may be another file.
+    assert store.find_unverified(moved) == ((lie.parts,) if hashes else ())
+    store.settle(announced, (), ChangedFileError("another"))
+    assert store.is_refused(wheel)
+    assert store.is_refused(moved) is bool(hashes)
 
 
 def test_what_was_sent_is_noted_also_if_another_client_got_the_wheel() -> None:
@@ -290,6 +289,19 @@ def test_what_was_sent_is_noted_also_if_another_client_got_the_wheel() -> None:
     store.keep(wheel, Kept(b"the truth"))
     store.hand_out(wheel, lie)
     assert store.find_unverified(wheel) == (lie.parts,)
+
+
+def test_a_server_that_sends_other_parts_each_time() -> None:
+    """Those of a lie must not be forgotten after enough other ones."""
+    store = MetadataStore(None, time.monotonic)
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    sent = [Kept(b"", Parts(9, {(0, n, "0")})) for n in range(9)]
+    for kept in [*sent[:8], *sent[:8]]:
+        store.hand_out(wheel, kept)
+    assert len(store.find_unverified(wheel)) == 8
+    with pytest.raises(UpstreamError, match="other parts of it each time"):
+        store.hand_out(wheel, sent[8])
+    assert store.is_refused(wheel)
 
 
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:

@@ -392,8 +392,7 @@ def test_few_servers_of_a_page_are_tested() -> None:
         replace(file(), filename=f"a{n}-{NAME}", url=f"https://h{n}/{NAME}")
         for n in range(50)
     ]
-    source = ListedUpstream({"demo": files})
-    _, announced = asyncio.run(announcer.announce(files, source))
+    _, announced = asyncio.run(announcer.announce(files))
     assert [*announced.values()] == files[-16:]
     assert len(asked) == 16
 

@@ -106,7 +106,7 @@ def test_names_are_unique_and_ordered_like_the_labels(
         assert build
         assert build[0] > 0
         own = offer.wheel.file_name.split("-")[2] if original.build else ""
-        end = f"{offer.label}_{own}" if own else offer.label
+        end = f"{offer.label}B{own}" if own else offer.label
         assert str(build[1]).removeprefix("_") == end.removeprefix("_")
         # Tools see no label in the new name.
         assert find_label(offer.name) is None
@@ -186,7 +186,7 @@ def test_ranks_are_as_small_as_the_order_of_indexes_needs() -> None:
         (
             "torch-2.8.0-1-cp312-cp312-win_amd64-cu129.whl",
             12,
-            "torch-2.8.0-12cu129_1-cp312-cp312-win_amd64.whl",
+            "torch-2.8.0-12cu129B1-cp312-cp312-win_amd64.whl",
         ),
         ("torch-2.8.0-py3-none-any-12.9.whl", 3, "torch-2.8.0-3_12.9-py3-none-any.whl"),
         ("torch-2.8.0-py3-none-any-_1.whl", 3, "torch-2.8.0-3_1-py3-none-any.whl"),
@@ -254,14 +254,14 @@ def test_a_build_number_of_its_own_counts_within_a_label() -> None:
         "a-1-99-py3-none-any-y.whl",
     ]
     builds = [offer.name.split("-")[2] for offer in offers]
-    assert builds == ["11x_10", "10x_2", "9x", "8y_99"]
+    assert builds == ["11xB10", "10xB2", "9x", "8yB99"]
 
 
 def test_another_build_gets_another_name() -> None:
     """uv takes a wheel of the same name from its cache, also if it was withdrawn."""
     names = [f"a-1-{build}-py3-none-any-x.whl" for build in "12"]
     shown = {make_offers(group([name], "a")["1"], ["x"])[0].name for name in names}
-    assert shown == {"a-1-1x_1-py3-none-any.whl", "a-1-1x_2-py3-none-any.whl"}
+    assert shown == {"a-1-1xB1-py3-none-any.whl", "a-1-1xB2-py3-none-any.whl"}
 
 
 def test_build_tags_that_differ_in_zeros_are_different_files() -> None:

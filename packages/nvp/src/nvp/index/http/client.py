@@ -28,7 +28,7 @@ from .connecting import (
     make_connections,
     make_tls_context,
 )
-from .logins import AskCredentials, Logins
+from .logins import REFUSALS, AskCredentials, Logins
 from .replies import (
     LARGE,
     check_status,
@@ -187,9 +187,10 @@ class Client:
                 async for chunk in response.aiter_raw():
                     raw += chunk
                     pieces += 1
-                    # Each piece takes some time, in which other requests wait.
                     if pieces > _MOST_PIECES and pieces * _PIECE > len(raw):
                         raise UpstreamError("is sent in very many tiny pieces", url)
+                    if pieces % 64 == 0:
+                        await asyncio.sleep(0)  # other requests wait
                     if turn is not None and len(raw) > LARGE:
                         await turn.take()
                     if len(raw) > limit:
@@ -250,16 +251,11 @@ class Client:
 
     async def _try_logins(self, url: str, headers: dict[str, str]) -> httpx.Response:
         refusals: list[httpx.Response] = []
-        try:
-            response = await self._follow(url, headers, refusals)
-        except (UpstreamError, httpx.HTTPError):
-            if not refusals:
-                raise
+        response = await self._follow(url, headers, refusals)
+        if refusals and response.status_code in REFUSALS:
+            await response.aclose()
             return refusals[0]
-        if not refusals or response.is_success or response.status_code == 304:
-            return response
-        await response.aclose()
-        return refusals[0]
+        return response
 
     async def _follow(
         self, url: str, headers: dict[str, str], refusals: list[httpx.Response]

@@ -42,7 +42,7 @@ AskCredentials = Callable[[str], "Pair | None"]
 Send = Callable[[str | None], Awaitable[httpx.Response]]
 """Sends a request with the given value of the ``Authorization`` header, if any."""
 
-_REFUSALS = (401, 403, 404)
+REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
@@ -182,7 +182,7 @@ class Logins:
         :param url: a user and a password in it are those that a page gives.
         :param before: the response that redirects to ``url``, if any.
         :returns: the response; if it is a redirect for another login, also the refusal
-            of the first login, which counts if the redirect leads to no page.
+            of the first login, which counts if the redirect leads to another refusal.
         """
         url, own = split_credentials(url)
         after = authorization_after(before, url)
@@ -207,7 +207,7 @@ class Logins:
             pair = await self._ask_again(url) or pair
         sent = basic(pair) if pair else after
         response = await send(sent)
-        if response.status_code not in _REFUSALS:
+        if response.status_code not in REFUSALS:
             return response, None
         others: dict[str | None, bool] = {}  # whether another refusal counts
         # Some indexes answer an expired token of the keyring as they answer strangers.
@@ -224,9 +224,9 @@ class Logins:
             others |= dict.fromkeys((after, None, *user), False)
         refusal = None
         for other, counts in others.items():
-            if response.status_code in _REFUSALS and other != sent:
+            if response.status_code in REFUSALS and other != sent:
                 again = await send(other)
-                if counts or again.status_code not in _REFUSALS:
+                if counts or again.status_code not in REFUSALS:
                     may_fail = again.has_redirect_location and not counts
                     refusal = response if may_fail else None
                     response, again = again, response

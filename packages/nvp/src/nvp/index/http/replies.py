@@ -78,31 +78,45 @@ def unreadable(error: Exception, url: str) -> UpstreamError:
     return UpstreamError(f"cannot be read: {reason}", url)
 
 
-_INTERIM, _MOST_INTERIM = (b"\n\r\nHTTP/1.", b"\n\nHTTP/1."), 100
-"""The start of a response after an interim one, and their maximum number."""
+_INTERIM = re.compile(rb"HTTP/\d\.\d 1\d\d")
+_HEAD_END = re.compile(rb"\n\r?\n")  # as in h11
+_MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
+"""The maximum size in bytes, and number of lines, of all heads of a response."""
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """A connection that fails if a server sends very many interim responses.
+    """A connection that fails if the heads of a response are long, or have many lines.
 
-    httpcore skips them (RFC 9110, section 15.2) without a pause for other requests.
+    httpcore skips interim responses (RFC 9110, section 15.2), and h11 parses lines,
+    without a pause for other requests. pip reads at most 100 lines.
     """
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
-        self._interim = 0  # in the response to the last request
+        self._heads: bytearray | None = None  # those of the response, if not complete
+        self._start = 0  # of the last one
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read from the connection; see the class."""
         data = await self._inner.read(max_bytes, timeout)
-        self._interim += sum(map(data.count, _INTERIM))
-        if self._interim > _MOST_INTERIM:
-            raise httpcore.RemoteProtocolError("too many interim responses")
+        if self._heads is not None:
+            self._heads += data
+            while self._heads is not None:
+                end = _HEAD_END.search(self._heads, self._start)
+                stop = end.end() if end else len(self._heads)
+                lines = self._heads.count(b"\n", 0, stop)
+                if stop > _MOST_OF_HEADS or lines > _MOST_LINES:
+                    raise httpcore.RemoteProtocolError("the head is too long")
+                if end is None:
+                    break
+                is_interim = _INTERIM.match(self._heads, self._start)
+                self._start = stop
+                self._heads = self._heads if is_interim else None
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""
-        self._interim = 0
+        self._heads, self._start = bytearray(), 0
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:

@@ -30,7 +30,7 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Turn
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
+from .kept import FOREVER, MARK, PAGES, WARNED, Aging, is_named, weigh
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
@@ -327,8 +327,10 @@ class VariantRepository(RepositoryContainer):
         always = found is not None and found[1].label in (
             found[0].rewritten | found[0].held
         )
-        if not always and getattr(resource, "url", file.url) != file.url:
-            return self.reader.find_copy(resource)  # another file of the same name
+        # Without a mark, this may be another file of the same name.
+        is_same = always or (request_context and MARK in request_context.context)
+        if not is_same and getattr(resource, "url", file.url) != file.url:
+            return self.reader.find_copy(resource)
         return self.reader.find_checked(resource, file, always=always)
 
     @property
@@ -401,7 +403,8 @@ class VariantRepository(RepositoryContainer):
         files = tuple(judged.apply(files))
         if announcer is None:
             return files, judged, {}
-        shown, announced = await announcer.announce(files, self.source)
+        index = getattr(self.source, "identifies", None)
+        shown, announced = await announcer.announce(files, index)
         return tuple(shown), judged, announced
 
     async def _find_label(

@@ -94,15 +94,14 @@ class Announcer:
         self._reading: dict[str, Waiting] = {}
 
     async def announce(
-        self, files: Sequence[model.File], source: SimpleRepository
+        self, files: Sequence[model.File], index: str | None = None
     ) -> tuple[list[model.File], dict[str, model.File]]:
         """Announce METADATA of wheels that lack it on the page, if it can be read.
 
-        :param source: the index; its ``identifies``, if any, is for `Client.only`.
+        :param index: the only index that may get credentials; see `Client.only`.
         :returns: all files, and the files with METADATA announced here, now or on an
             earlier page, keyed by name.
         """
-        index = getattr(source, "identifies", None)
         # METADATA is requested by name, so two files of one name cannot both have it.
         names = Counter(file.filename for file in files)
         large = {
@@ -120,7 +119,6 @@ class Announcer:
         announced = {}
         known = self._reader.metadata
         for file in files:
-            known.follow(source, file)
             is_only = names[file.filename] == 1 and not file.dist_info_metadata
             kept = known.find(file) if is_only else None
             readable = file.filename in large and sends.get(server_of(file.url), False)

@@ -184,8 +184,6 @@ class MetadataStore:
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
         # The last `whole_key`, which differs if the page now has another signature.
         self._last: Aging[str, str] = Aging(_NOTED, FOREVER)
-        # By index, name and SHA-256: the last `key_of` of a wheel; see `follow`.
-        self._listed: Aging[tuple[int, str, str], str] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
         """A sentence for each wheel that differs from the source of its METADATA."""
 
@@ -250,35 +248,17 @@ class MetadataStore:
             # Another client may have METADATA that was read from other parts.
             others = noted if file.hashes else ()
             parts = *(item for item in others if item != kept.parts), kept.parts
-            self._unverified.put(key_of(file), parts[-_MOST_PARTS:])
-
-    def follow(self, index: object, file: model.File) -> None:
-        """Apply what is known of a wheel to its URL on a new page of the same index.
-
-        An index may name its files on another server each time. Another index's wheel
-        with the same hash stays apart, because each index could have it refused.
-        """
-        digest = given_sha256(file)
-        if digest is None:
-            return
-        wheel, key = (id(index), file.filename, digest), key_of(file)
-        last = self._listed.get(wheel)
-        self._listed.put(wheel, key)
-        if last is None or last == key:
-            return
-        if (refusal := self._refused.get(last)) is not None:
-            self._refused.put(key, refusal)
-        if noted := self._unverified.get(last):
-            own = self._unverified.get(key) or ()
-            parts = *own, *(item for item in noted if item not in own)
-            self._unverified.put(key, parts[-_MOST_PARTS:])
+            if len(parts) > _MOST_PARTS:
+                self._refuse(file, "its server sends other parts of it each time")
+                self.find_unverified(file)  # raises the error
+            self._unverified.put(_wheel_key(file), parts)
 
     def find_unverified(self, file: model.File) -> tuple[Parts, ...]:
         """Return the parts to compare a wheel with: those of METADATA handed out.
 
         :raises UpstreamError: the wheel recently failed its verification.
         """
-        key = key_of(file)
+        key = _wheel_key(file)
         if (refusal := self._refused.get(key)) is not None:
             # Use 403, because pip retries after a server error.
             raise UpstreamError(refusal, file.url, status=403)
@@ -286,11 +266,11 @@ class MetadataStore:
 
     def is_refused(self, file: model.File) -> bool:
         """Return whether the wheel failed its verification in the last ten minutes."""
-        return self._refused.get(key_of(file)) is not None
+        return self._refused.get(_wheel_key(file)) is not None
 
     def is_noted(self, file: model.File) -> bool:
         """Return whether `find_unverified` knows something about a wheel."""
-        key = key_of(file)
+        key = _wheel_key(file)
         return (self._refused.get(key) or self._unverified.get(key)) is not None
 
     def settle(
@@ -302,7 +282,7 @@ class MetadataStore:
 
         :param error: the difference; ``None`` if the wheel has these parts.
         """
-        key = key_of(file)
+        key = _wheel_key(file)
         if all(item in parts for item in self._unverified.get(key) or ()):
             self._unverified.drop(key)
         if error is None:
@@ -313,13 +293,22 @@ class MetadataStore:
         self._refuse(file, error.message)
 
     def _refuse(self, file: model.File, message: str) -> None:
-        key = key_of(file)
         logger.info("%s: METADATA is forgotten: %s", file.filename, message)
-        self._refused.put(key, message)
+        self._refused.put(_wheel_key(file), message)
         self.refusals.append(f"{file.filename}: {message}, so it was not sent")
-        for whole in filter(None, (whole_key(file), self._last.get(key))):
+        for whole in filter(None, (whole_key(file), self._last.get(key_of(file)))):
             self._memory.drop(whole)
             self._delete(whole)
+
+
+def _wheel_key(file: model.File) -> str:
+    """Return the key of a wheel that one client may get from several URLs.
+
+    An index may name another server, or announce METADATA, on each of its pages.
+    """
+    if hashes := given_sha256(file) or sorted(file.hashes.items()):
+        return repr((file.filename, hashes))
+    return key_of(replace(file, dist_info_metadata=None))
 
 
 def key_of(file: model.File) -> str:

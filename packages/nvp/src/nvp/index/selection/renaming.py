@@ -193,7 +193,7 @@ def served_name(file_name: str, rank: int, tags: str) -> str:
     parts = stem.split("-")
     # Separate the digits of a label from the digits of the rank.
     gap = "_" if label[:1].isdigit() else ""
-    own = f"_{parts[2]}" if len(parts) > 5 else ""
+    own = f"B{parts[2]}" if len(parts) > 5 else ""  # no label has this letter
     return f"{'-'.join([*parts[:2], f'{rank}{gap}{label}{own}', tags])}.whl"
 
 
