@@ -128,12 +128,28 @@ def test_other_logins_of_the_user(
         ({"/a": {"u:é": 200}}, "u:%C3%A9@", None, [("/a", "u:?"), ("/a", "u:é"), 200]),
         # uv uses the netrc file for a user with an empty password; pip does not.
         ({"/a": {"me:word": 200}}, "me:@", None, [("/a", "me:word"), 200]),
-        # After a redirect, requests sends the login of the netrc file.
+        # After a redirect, uv sends the login of before, and requests the netrc file's.
         (
             {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
             "u:p@",
             None,
-            [("/a", "u:p"), ("/b", "me:word"), ("/b", "u:p"), 200],
+            [("/a", "u:p"), ("/b", "u:p"), 200],
+        ),
+        (
+            {"/a": {"u:p": "/b"}, "/b": {"me:word": 200}},
+            "u:p@",
+            None,
+            [("/a", "u:p"), ("/b", "u:p"), ("/b", "me:word"), 200],
+        ),
+        # What a redirect for a login leads to counts.
+        (
+            {"/a": {"me:word": "/b"}, "/b": dict.fromkeys(["me:word", "", "u:p"], 403)},
+            "",
+            ("u", "p"),
+            [
+                *(("/a", "u:p"), ("/a", "me:word"), ("/b", "me:word"), ("/b", "u:p")),
+                *(("/b", ""), ("/b", "u:"), 403),
+            ],
         ),
         # pip knows the login of another index of the server.
         (
@@ -267,6 +283,15 @@ def _has_page(installer: str, url: str, environ: dict[str, str], folder: Path) -
         timeout=120,
     )
     return done.returncode == 0
+
+
+def test_a_renewed_netrc_file_has_pages_of_its_own(settings: Settings) -> None:
+    """An installer must not get the answer that the old login got."""
+    logins = Client(settings).logins
+    before = logins.identity
+    assert logins.identity == before
+    Path(settings.netrc[0]).write_text("machine 127.0.0.1 login me password other\n")
+    assert logins.identity != before
 
 
 @pytest.mark.slow

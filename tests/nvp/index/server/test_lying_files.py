@@ -147,25 +147,32 @@ def test_metadata_ages(
             assert download() == read
 
 
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("direct", "signed"), [(True, True), (True, 0), (False, 0)])
 def test_the_end_is_held_back_from_other_installers(
-    direct: bool, tmp_path: Path
+    direct: bool, signed: bool, tmp_path: Path
 ) -> None:
-    """Other installers are uv, if files pass through the server, and pip behind
-    ``serve``."""
+    """They are uv, if files pass through the server, and pip behind ``serve``.
+
+    :param signed: whether a page that is read later has another signature in the URL.
+    """
+    answers = make_answers(tmp_path)
     with (
-        serve_answers(make_answers(tmp_path)) as server,
+        serve_answers(answers) as server,
         start(f"{server.url}/simple/", direct=direct) as running,
     ):
         agent = "pip/26.3" if direct else "uv/0.13.8"
-        reply = running.page("kern", User_Agent=agent)
-        (url,) = reply.files.values()
+        (url,) = running.page("kern", User_Agent=agent).files.values()
         assert url.startswith(running.urls[0].partition("/simple/")[0])
         assert "Requires-Dist: evil" in ask(f"{url}.metadata").text
+        if signed:
+            answers[f"{KERN}?s=2"], old = answers[KERN], answers["/simple/kern/"]
+            new = old.body.replace(KERN.encode(), f"{KERN}?s=2".encode())
+            answers["/simple/kern/"] = replace(old, body=new)
+            source = running.local_index._repositories[0].source
+            running.local_index._server.call(source.get_project_page("kern"))
         with pytest.raises(http.client.IncompleteRead) as caught:
             ask(url)
-        whole = len(make_answers(tmp_path)[KERN].body)
-        assert 0 < len(caught.value.partial) < whole
+        assert 0 < len(caught.value.partial) < len(answers[KERN].body)
         assert any("read from another file" in text for text in running.warnings)
         # Installers request the rest, which must not complete the wheel.
         rest = f"bytes={len(caught.value.partial)}-"
@@ -209,10 +216,7 @@ def test_a_small_wheel_is_compared_before_its_metadata_is_sent(tmp_path: Path) -
     lie = stub_wheel(tmp_path / "lie", "kern", "1.0", tag=TAG, requires=["evil"])
     answers = page("kern", honest)
     answers[KERN] = replace(answers[KERN], parts=lie.read_bytes())
-    with (
-        serve_answers(answers) as server,
-        start(f"{server.url}/simple/") as running,
-    ):
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
         reply = ask(f"{url}.metadata")
         assert (reply.status, "evil" in reply.text) == (502, False)
@@ -238,10 +242,7 @@ def test_a_whole_file_tells_nothing_of_the_parts_before_it(tmp_path: Path) -> No
     path.write_bytes(bodies[0])
     answers = page("kern", path)
     answers[KERN] = replace(answers[KERN], parts=bodies[1], fault="whole")
-    with (
-        serve_answers(answers) as server,
-        start(f"{server.url}/simple/") as running,
-    ):
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
         assert "Requires-Dist" not in ask(f"{url}.metadata").text
         with pytest.raises(http.client.IncompleteRead):

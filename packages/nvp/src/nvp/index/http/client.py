@@ -293,7 +293,8 @@ class Client:
             away = away or ("" if is_own else url)
             moved = replace(make_reply(response), headers={"location": away or url})
             logger.debug("redirected to %s", redacted(url))
-            if not refusals and self.logins.is_lost(response, url):
+            is_other = is_own and bool(refusals)  # another login gets to this server
+            if not is_other and self.logins.is_lost(response, url):
                 message = "redirects to a server to which only you can log in"
                 by_netrc = not is_own and self.logins.is_of_netrc(url)
                 reply = moved if by_netrc else None

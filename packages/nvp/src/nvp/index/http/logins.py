@@ -28,6 +28,7 @@ from time import monotonic
 
 import httpx
 
+from ...files import file_state
 from .connecting import basic, connected_host
 from .replies import authorization_after
 from .threads import call_in_daemon
@@ -141,7 +142,8 @@ class Logins:
     @property
     def identity(self) -> Hashable:
         """The logins for all URLs, in a hashable form for the keys of caches."""
-        return frozenset(self._all.items())
+        states = [file_state(path) for path in self._settings.netrc]
+        return frozenset(self._all.items()), *states
 
     @property
     def _all(self) -> dict[str, Pair]:
@@ -181,8 +183,8 @@ class Logins:
 
         :param url: a user and a password in it are those that a page gives.
         :param before: the response that redirects to ``url``, if any.
-        :returns: the response; if it is a redirect for another login, also the refusal
-            of the first login, which counts if the redirect leads to another refusal.
+        :returns: the response; if it is a redirect for strangers, also the refusal of
+            the user's login, which counts if the redirect leads to another refusal.
         """
         url, own = split_credentials(url)
         after = authorization_after(before, url)
@@ -198,7 +200,8 @@ class Logins:
         pair = own or (self._all.get(scope) if before is None else None)
         # pip also sends the login of another user than that of the URL; uv does not.
         if found and (before or given is None or given[0] == found[0]):
-            pair = found
+            # After a redirect, uv sends the login of before.
+            pair = pair if before and after and self._index else found
         if own:
             return await send(basic(pair or own)), None
         is_user = self._asks_first and before is None and given and not is_whole
@@ -227,7 +230,7 @@ class Logins:
             if response.status_code in REFUSALS and other != sent:
                 again = await send(other)
                 if counts or again.status_code not in REFUSALS:
-                    may_fail = again.has_redirect_location and not counts
+                    may_fail = again.has_redirect_location and other is None
                     refusal = response if may_fail else None
                     response, again = again, response
                 await again.aclose()
