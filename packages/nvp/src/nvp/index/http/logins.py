@@ -12,7 +12,8 @@ no user                       pip: the netrc file's, the keyring's
 
 pip tries its next login after the status 401 only, and uv also after 403 and 404. An
 index may answer 404 to the wrong login, and installers then use their next index. So
-`serve`, which both use, tries all of these logins.
+`serve`, which both use, tries all of these logins. The first response that is no
+refusal counts; of refusals, that of the first login, or of the keyring's after 401.
 """
 
 from __future__ import annotations
