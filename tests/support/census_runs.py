@@ -57,7 +57,7 @@ def make_index(folder: Path, count: int = COUNT) -> Path:
 def make_costly_index(folder: Path) -> Path:
     """Make an index whose second wheel takes seconds: its LZ4 blocks are slow."""
     block = b"\x10\0\1\0" * 3000 + b"\x10\0"
-    cubins = container(*[entry(payload=block, flags=0x2011, size=15_001)] * 500)
+    cubins = container(*[entry(payload=block, flags=0x2011, size=15_001)] * 2000)
     for name, content in zip("abc", (b"", cubins, b""), strict=True):
         members = {f"{name}/lib.so": library("90_real") + content}
         stub_wheel(folder / name, name, "1.0", tag=PLATFORM, members=members)

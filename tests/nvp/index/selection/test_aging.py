@@ -25,7 +25,15 @@ from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 from nvp.index.http.urls import Settings, UpstreamError
 from nvp.index.selection import reader as reading
 from nvp.index.selection.judging import PageJudge
-from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
+from nvp.index.selection.kept import (
+    FRESH,
+    MARK,
+    Aging,
+    Kept,
+    MetadataStore,
+    kept_path,
+    mark_of,
+)
 from nvp.index.selection.options import trusted_cache
 from nvp.index.selection.pieces import CopiedWheel
 from nvp.index.selection.reader import Reader
@@ -289,6 +297,19 @@ def test_what_was_sent_is_noted_also_if_another_client_got_the_wheel() -> None:
     store.keep(wheel, Kept(b"the truth"))
     store.hand_out(wheel, lie)
     assert store.find_unverified(wheel) == (lie.parts,)
+
+
+def test_a_wheel_is_found_by_the_mark_of_its_metadata() -> None:
+    """The next page may hide the wheel, or give other hashes."""
+    store = MetadataStore(None, time.monotonic)
+    wheel = replace(file("torch", "1.0"), hashes={"sha512": "a" * 128})
+    other = replace(wheel, hashes={"sha256": "a" * 64})
+    store.hand_out(wheel, Kept(b"verified"))
+    assert store.find_sent(model.RequestContext({MARK: mark_of(wheel)})) is None
+    store.hand_out(wheel, Kept(b"a lie", Parts(9, {(0, 1, "0")})))
+    assert store.find_sent(model.RequestContext({MARK: mark_of(wheel)})) == wheel
+    assert store.find_sent(model.RequestContext({MARK: mark_of(other)})) is None
+    assert store.find_sent(None) is None
 
 
 def test_a_server_that_sends_other_parts_each_time() -> None:

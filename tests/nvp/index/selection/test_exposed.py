@@ -236,6 +236,14 @@ def test_no_pre_release_replaces_a_final_release(pages: Sequence[Page]) -> None:
         assert compare(pages, pin, known=known, pre=True)[1] == pages[-1][-1]
 
 
+def test_no_pre_release_replaces_what_the_index_yanked() -> None:
+    """The other file of the release is hidden, but it is for another Python."""
+    page = [wheel("2.0", yanked=True), anywhere("2.1a1")]
+    page += [Item(f"kern-2.0+rocm6.3-{OTHER_TAG}.whl", yanked=False)]
+    for known in (True, False):
+        assert compare([page], "", known=known) == (None, None)
+
+
 def test_what_the_user_excludes_replaces_nothing() -> None:
     """Hashes, or a date, exclude files as this does."""
     page = [CANNOT, wheel("2.0+cu131", yanked=True), wheel("2.0+cu118")]
@@ -321,8 +329,12 @@ def test_what_pip_ranks_last_stays_last(
     pages: Sequence[Page], pin: str, options: Mapping[str, bool]
 ) -> None:
     alone, judged = compare(pages, pin, **options)
-    if judged is not None:
-        assert alone is not None
+    yanked = any(item.yanked for page in pages for item in page)
+    if judged is not None and alone is None:
+        # The only final file for this Python, which its index yanked, may be hidden.
+        assert judged.version.is_prerelease
+        assert yanked
+    elif judged is not None and alone is not None:
         assert alone.yanked or not judged.yanked
         assert alone.version.is_prerelease or not judged.version.is_prerelease
 

@@ -162,7 +162,6 @@ def test_the_end_is_held_back_from_other_installers(
     ):
         agent = "pip/26.3" if direct else "uv/0.13.8"
         (url,) = running.page("kern", User_Agent=agent).files.values()
-        assert url.startswith(running.urls[0].partition("/simple/")[0])
         assert "Requires-Dist: evil" in ask(f"{url}.metadata").text
         if signed:
             answers[f"{KERN}?s=2"], old = answers[KERN], answers["/simple/kern/"]
@@ -175,8 +174,8 @@ def test_the_end_is_held_back_from_other_installers(
         assert 0 < len(caught.value.partial) < len(answers[KERN].body)
         assert any("read from another file" in text for text in running.warnings)
         # Installers request the rest, which must not complete the wheel.
-        rest = f"bytes={len(caught.value.partial)}-"
-        assert [ask(url).status, ask(url, Range=rest).status] == [403, 403]
+        rest = {"Range": f"bytes={len(caught.value.partial)}-"}
+        assert [ask(url).status, ask(url, **rest).status] == [403, 403]
         # Later installers read the requirements in the wheel itself.
         (file,) = json.loads(running.page("kern", User_Agent=agent).body)["files"]
         assert "core-metadata" not in file

@@ -358,8 +358,8 @@ def find_exposed(
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
-    hidden beside files that are hidden or yanked here. pip takes a pre-release only if
-    no final release fits: final ones are yanked, not hidden. Users may exclude files.
+    hidden beside files for its Python that are hidden or yanked here. pip takes a pre-
+    release only if no final one fits: final ones are yanked. Users may exclude files.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
     :param files: the visibility of these; others are shown.
@@ -386,10 +386,12 @@ def find_exposed(
             is_wheel = one.file.endswith(".whl")
             for key in product(one.pythons, {False, is_wheel}, (None, one.version)):
                 groups.setdefault(key, []).append(one)
+        mixed = {p for x in its if x.file not in withdrawn for p in x.pythons if p}
+        own = withdrawn & {x.file for x in its if x.pythons & mixed}
         for (*_, version), group in groups.items():
             others = {one.file for one in group} - withdrawn
             kept = () if version else named
-            exposed = {x.file for x in group if x.version.local not in kept} & withdrawn
+            exposed = {x.file for x in group if x.version.local not in kept} & own
             if any(file.endswith(".whl") for file in others & unshown):
                 changed |= dict.fromkeys(exposed, _WITHDRAWN)
             elif exposed and others and others <= unshown:  # the others are sources

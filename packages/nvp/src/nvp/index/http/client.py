@@ -252,7 +252,9 @@ class Client:
     async def _try_logins(self, url: str, headers: dict[str, str]) -> httpx.Response:
         refusals: list[httpx.Response] = []
         response = await self._follow(url, headers, refusals)
-        if refusals and response.status_code in REFUSALS:
+        # A server to which an index redirects may know the user's certificate.
+        is_known = self.settings.client_cert and response.extensions["away"]
+        if refusals and response.status_code in REFUSALS and not is_known:
             await response.aclose()
             return refusals[0]
         return response

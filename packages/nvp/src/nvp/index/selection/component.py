@@ -30,7 +30,7 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Turn
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, MARK, PAGES, WARNED, Aging, is_named, weigh
+from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
@@ -320,17 +320,17 @@ class VariantRepository(RepositoryContainer):
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
-        if file is None or suffix:
+        # A later page may hide the wheel, or give other hashes.
+        sent = self.reader.metadata.find_sent(request_context)
+        file = None if suffix else sent or file
+        if file is None:
             return self.reader.find_copy(resource)
-        # This wheel has no markers. If another wheel of the label has some, the page
-        # has no hashes with which installers could verify it.
+        # If another wheel of the label has markers, the page has no hashes for it.
         always = found is not None and found[1].label in (
             found[0].rewritten | found[0].held
         )
-        # Without a mark, this may be another file of the same name.
-        is_same = always or (request_context and MARK in request_context.context)
-        if not is_same and getattr(resource, "url", file.url) != file.url:
-            return self.reader.find_copy(resource)
+        if not (always or sent) and getattr(resource, "url", file.url) != file.url:
+            return self.reader.find_copy(resource)  # another file of the same name
         return self.reader.find_checked(resource, file, always=always)
 
     @property

@@ -182,6 +182,7 @@ class MetadataStore:
         )
         self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
+        self._sent: Aging[str, model.File] = Aging(_NOTED, FOREVER)  # by `mark_of`
         # The last `whole_key`, which differs if the page now has another signature.
         self._last: Aging[str, str] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
@@ -245,6 +246,8 @@ class MetadataStore:
         """
         noted = self.find_unverified(file)
         if kept.parts is not None:
+            for marked in (file, replace(file, hashes={})):
+                self._sent.put(mark_of(marked), file)
             # Another client may have METADATA that was read from other parts.
             others = noted if file.hashes else ()
             parts = *(item for item in others if item != kept.parts), kept.parts
@@ -252,6 +255,11 @@ class MetadataStore:
                 self._refuse(file, "its server sends other parts of it each time")
                 self.find_unverified(file)  # raises the error
             self._unverified.put(_wheel_key(file), parts)
+
+    def find_sent(self, context: model.RequestContext | None) -> model.File | None:
+        """Return the file of a request by its `MARK`, if its METADATA was sent."""
+        mark = context.context.get(MARK) if context is not None else None
+        return self._sent.get(mark) if isinstance(mark, str) else None
 
     def find_unverified(self, file: model.File) -> tuple[Parts, ...]:
         """Return the parts to compare a wheel with: those of METADATA handed out.

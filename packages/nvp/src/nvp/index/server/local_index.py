@@ -216,7 +216,8 @@ class LocalIndex:
         if is_odd and is_http(bare) and not self._access.local:
             message = "is a URL to which installers add a project differently"
             hint = "give it without a query, a fragment and odd characters"
-            raise InputError(message, path=redacted(url), hint=hint)
+            # Without slashes, the URL has a user and a password only for uv.
+            raise InputError(message, path=redacted(bare.rpartition("@")[2]), hint=hint)
         for other, _ in self._urls:
             same, pair_of_other = split_credentials(other)
             is_same = server_of(same) == server_of(bare) and _path(same) == _path(bare)
