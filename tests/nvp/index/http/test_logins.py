@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from itertools import product
 from pathlib import Path
@@ -177,6 +178,24 @@ def test_logins_of_one_server(
             except UpstreamError as error:
                 status = error.status
     assert [*seen, status] == expected
+
+
+@pytest.mark.parametrize(("certificate", "status"), [(None, 404), ("own.pem", 403)])
+def test_a_server_that_may_know_the_certificate(
+    certificate: str | None, status: int, settings: Settings
+) -> None:
+    """Only the installer sends its certificate to a server behind a redirect."""
+    settings = replace(settings, client_cert=certificate)
+    with serve_logins(lambda *_: 403) as (other, _):
+        away = f"{other.replace('127.0.0.1', 'localhost')}b"
+        pages: dict[str, int | str] = {"me:word": 404, "": away}
+        with (
+            serve_logins(lambda _, pair: pages[pair]) as (url, _),
+            BlockingClient(lambda: Client(settings).only(url)) as reader,
+            pytest.raises(UpstreamError) as caught,
+        ):
+            reader.read(f"{url}a")
+    assert caught.value.status == status
 
 
 def test_two_indexes_of_one_server(settings: Settings) -> None:
