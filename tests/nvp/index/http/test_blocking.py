@@ -6,17 +6,22 @@ import asyncio
 import errno
 import gzip
 import io
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpcore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
+from nvp.index.http.replies import LimitedStream
 from nvp.index.http.threads import LoopThread
 from nvp.index.http.urls import Settings, TooLargeError, TooSlowError, UpstreamError
 
@@ -110,7 +115,7 @@ def test_a_head_that_never_arrives(fault: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "is_read"), [(90, True), (5000, False)])
-@pytest.mark.parametrize("kind", ["interim", "odd", "lines", "pieces"])
+@pytest.mark.parametrize("kind", ["interim", "odd", "lines", "pieces", "trailers"])
 def test_a_response_of_very_many_parts(kind: str, number: int, is_read: bool) -> None:
     """Each takes some time, in which a server must read other pages."""
     heads = {"interim": b"HTTP/1.1 103 A\r\n\r\n", "odd": b"HTTP/2.0 100 A\n\n"}
@@ -119,15 +124,44 @@ def test_a_response_of_very_many_parts(kind: str, number: int, is_read: bool) ->
     lines = b"a:\r\n" * number if kind == "lines" else b""
     text = interim + b"HTTP/1.1 200 OK\r\n" + lines
     text += b"Transfer-Encoding: chunked\r\n\r\n"
-    answer = Answer(body=text + body * pieces + b"0\r\n\r\n", fault="raw")
+    trailers = b"a:\r\n" * number if kind == "trailers" else b""
+    text += body * pieces + b"0\r\n" + trailers + b"\r\n"
+    answer = Answer(body=text, fault="raw")
     client = BlockingClient(lambda: Client(Settings(retries=0, plain_http=True)))
     with serve_answers({"/x": answer}) as server, client:
         if is_read:
             assert client.read(f"{server.url}/x") == b"x" * pieces
         else:
-            message = "very many tiny" if kind == "pieces" else "head is too long"
-            with pytest.raises(UpstreamError, match=message):
+            message = {"pieces": "very many", "trailers": "trailers are"}
+            with pytest.raises(UpstreamError, match=message.get(kind, "head is too")):
                 client.read(f"{server.url}/x")
+
+
+@given(
+    chunks=st.lists(st.text("\r\n0a;", min_size=1), max_size=5),
+    number=st.sampled_from((0, 1, 2000)),
+    data=st.data(),
+)
+def test_lines_are_counted_only_outside_of_chunks(
+    chunks: list[str], number: int, data: st.DataObject
+) -> None:
+    body = b"".join(b"%x;x=1\r\n%s\r\n" % (len(x), x.encode()) for x in chunks)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    text = head + body + b"0\r\n" + b"a:\r\n" * number + b"\r\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
+    pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
+    stream = LimitedStream(httpcore.AsyncMockStream([*pieces]))
+
+    async def read() -> bytes:
+        await stream.write(b"GET / HTTP/1.1\r\n\r\n")
+        return b"".join([await stream.read(65_536) for _ in pieces])
+
+    if number > 1000:
+        with pytest.raises(httpcore.RemoteProtocolError, match="trailers"):
+            asyncio.run(read())
+    else:
+        assert asyncio.run(read()) == text
+        assert stream._trailers == number + 1
 
 
 def test_errors_of_cancelled_work_are_not_printed(

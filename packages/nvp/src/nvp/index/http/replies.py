@@ -80,12 +80,14 @@ def unreadable(error: Exception, url: str) -> UpstreamError:
 
 _INTERIM = re.compile(rb"HTTP/\d\.\d 1\d\d")
 _HEAD_END = re.compile(rb"\n\r?\n")  # as in h11
+_CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
+_SIZE = re.compile(rb"[0-9A-Fa-f]{1,20}")
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 """The maximum size in bytes, and number of lines, of all heads of a response."""
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """A connection that fails if the heads of a response are long, or have many lines.
+    """A connection that fails if a response has long heads or trailers, or many lines.
 
     httpcore skips interim responses (RFC 9110, section 15.2), and h11 parses lines,
     without a pause for other requests. pip reads at most 100 lines.
@@ -95,28 +97,62 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         self._inner = inner
         self._heads: bytearray | None = None  # those of the response, if not complete
         self._start = 0  # of the last one
+        self._left: int | None = None  # the bytes of a chunk; `None` without chunks
+        self._line = b""  # the start of the line with the size of a chunk
+        self._trailers = -1  # their number; -1 before them
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read from the connection; see the class."""
         data = await self._inner.read(max_bytes, timeout)
+        body = data
         if self._heads is not None:
             self._heads += data
-            while self._heads is not None:
-                end = _HEAD_END.search(self._heads, self._start)
-                stop = end.end() if end else len(self._heads)
-                lines = self._heads.count(b"\n", 0, stop)
-                if stop > _MOST_OF_HEADS or lines > _MOST_LINES:
-                    raise httpcore.RemoteProtocolError("the head is too long")
-                if end is None:
-                    break
-                is_interim = _INTERIM.match(self._heads, self._start)
-                self._start = stop
-                self._heads = self._heads if is_interim else None
+            body = self._follow_heads(self._heads)
+        if self._left is not None:
+            self._follow_chunks(body)
         return data
+
+    def _follow_heads(self, heads: bytearray) -> bytes:
+        """Return the start of the body, which is empty before the last head ends."""
+        while True:
+            end = _HEAD_END.search(heads, self._start)
+            stop = end.end() if end else len(heads)
+            if stop > _MOST_OF_HEADS or heads.count(b"\n", 0, stop) > _MOST_LINES:
+                raise httpcore.RemoteProtocolError("the head is too long")
+            if end is None:
+                return b""
+            start, self._start = self._start, stop
+            if not _INTERIM.match(heads, start):
+                self._heads = None
+                self._left = 0 if _CHUNKED.search(heads, start, stop) else None
+                return bytes(heads[stop:])
+
+    def _follow_chunks(self, data: bytes) -> None:
+        """Find the trailers, which follow the last chunk (RFC 9112, section 7.1)."""
+        at = 0
+        while self._trailers < 0 and at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left, at = self._left - step, at + step
+                continue
+            end = data.find(b"\n", at)
+            self._line += data[at : end if end >= 0 else len(data)]
+            at = end + 1 if end >= 0 else len(data)
+            if end >= 0:
+                size = _SIZE.match(self._line)
+                self._left = int(size[0], 16) if size else 0
+                self._trailers = -1 if self._left else 0
+                self._left += 2 if self._left else 0  # the end of its line
+                self._line = b""
+        if self._trailers >= 0:
+            self._trailers += data.count(b"\n", at)
+        if self._trailers > _MOST_LINES or len(self._line) > _MOST_OF_HEADS:
+            raise httpcore.RemoteProtocolError("the trailers are too long")
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""
         self._heads, self._start = bytearray(), 0
+        self._left, self._line, self._trailers = None, b"", -1
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
