@@ -191,9 +191,9 @@ def served_name(file_name: str, rank: int, tags: str) -> str:
     """
     stem, _, label = file_name.removesuffix(".whl").rpartition("-")
     parts = stem.split("-")
-    # Separate the digits of a label from the digits of the rank.
-    gap = "_" if label[:1].isdigit() else ""
-    own = f"B{parts[2]}" if len(parts) > 5 else ""  # no label has this letter
+    # No label has these letters. Digits of the rank and of a label must stay apart.
+    gap = "" if label[:1].isalpha() else "L"
+    own = f"B{parts[2]}" if len(parts) > 5 else ""
     return f"{'-'.join([*parts[:2], f'{rank}{gap}{label}{own}', tags])}.whl"
 
 
