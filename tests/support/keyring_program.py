@@ -9,19 +9,23 @@ from urllib.parse import urlsplit
 __all__ = ["write_keyring"]
 
 
-def write_keyring(folder: Path, url: str, user: str, password: str) -> Path:
+def write_keyring(folder: Path, url: str | None, user: str, password: str) -> Path:
     """Write the program into ``folder``, which the caller adds to ``PATH``.
 
-    :param url: the server of the password: its URL, or only its host.
+    :param url: the server of the password: its URL, or only its host; ``None`` for
+        every server.
     """
     folder.mkdir()
+    places = None if url is None else {url, urlsplit(url).netloc}
     program = folder / "keyring"
     program.write_text(
         f"""#!{sys.executable}
 import json, sys
 words = [word for word in sys.argv[1:] if not word.startswith("--")]
-places = {(url, urlsplit(url).netloc)}
-if words[0] != "get" or words[1] not in places or words[2:] != [{user!r}]:
+places = {places}
+if words[0] != "get" or words[2:] != [{user!r}]:
+    sys.exit(1)
+if places is not None and words[1] not in places:
     sys.exit(1)
 pair = {{"username": {user!r}, "password": {password!r}}}
 print(json.dumps(pair) if "--output=json" in sys.argv else {password!r})

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import uv
 from support.index_server import start_server
+from support.keyring_program import write_keyring
 from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
@@ -241,13 +242,6 @@ def test_the_keyring_gets_no_user_of_the_netrc_file(tmp_path: Path) -> None:
 
 
 _WHEEL = "demo-1.0-py3-none-any.whl"
-_KEYRING = f"""#!{sys.executable}
-import json, sys
-if not sys.argv[-1] == "user":
-    sys.exit(1)
-pair = {{"username": "user", "password": "key"}}
-print(json.dumps(pair) if "--output=json" in sys.argv else "key")
-"""
 
 
 @contextmanager
@@ -259,7 +253,7 @@ def _serve_index(
     :param wheel: the bytes of the wheel.
     :param accepted: the login to which the index is open.
     :param status: the status for other logins.
-    :param moves: whether the index redirects to another path of its server.
+    :param moves: whether the index redirects a request to another path of its server.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -334,11 +328,8 @@ def test_installers_get_the_same_pages(
     logins = {"", f"{own}:" if own and ":" not in own else own, netrc}
     if is_in_keyring:
         logins.add("user:key")
-        program = tmp_path / "bin" / "keyring"
-        program.parent.mkdir()
-        program.write_text(_KEYRING)
-        program.chmod(0o700)
-        environ["PATH"] = f"{program.parent}{os.pathsep}{environ['PATH']}"
+        programs = write_keyring(tmp_path / "bin", None, "user", "key")
+        environ["PATH"] = f"{programs}{os.pathsep}{environ['PATH']}"
         environ |= dict.fromkeys(
             ("PIP_KEYRING_PROVIDER", "UV_KEYRING_PROVIDER"), "subprocess"
         )

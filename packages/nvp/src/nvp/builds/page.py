@@ -358,8 +358,8 @@ def find_exposed(
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
-    hidden beside files for its Python that are hidden or yanked here. pip takes a pre-
-    release only if no final one fits: final ones are yanked. Users may exclude files.
+    hidden beside files for its Python that are hidden or yanked here. pip takes a
+    pre-release only if no final one fits: those are yanked. Users may exclude files.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
     :param files: the visibility of these; others are shown.

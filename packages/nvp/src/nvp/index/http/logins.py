@@ -50,7 +50,7 @@ _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
 
 
-def find_netrc(paths: Iterable[str], url: str) -> tuple[str, str] | None:
+def find_netrc(paths: Iterable[str], url: str) -> Pair | None:
     """Return the user and password for the server of ``url`` in the first netrc file.
 
     The rules are those of requests, the HTTP library of pip, which ignores errors.
@@ -91,10 +91,10 @@ class Logins:
         self._settings = settings
         self._ask = ask
         self._asks_first = asks_first
-        # By URL: the logins of the user, and whether each is complete; see `add`.
+        # The logins that the user gave for URLs; `add` tells which ones are whole.
         self._given: dict[str, Pair] = {}
         self._whole: dict[str, bool] = {}
-        # What the netrc file has and, by index, the keyring, and when to ask it again.
+        # The logins of the netrc file and of the keyring, and when to ask it again.
         self._in_netrc: dict[str, Pair] = {}
         self._in_keyring: dict[str, Pair] = {}
         self._next: dict[str, float] = {}
@@ -263,8 +263,8 @@ class Logins:
         scope = self._scope(url)
         if self._is_whole(scope):
             return self._given[scope]
-        # Other users may see what the keyring gets, so a token of the netrc file, which
-        # may be in the place of the user, must not be in it.
+        # Other users may see what the keyring gets, and the user of the netrc file may
+        # be a token. So the keyring gets only a user of a URL.
         user, password = self._given.get(scope, ("", ""))
         url = with_user(url, user) if user and not password else url
         # The nearest login may be that of another index of the server.

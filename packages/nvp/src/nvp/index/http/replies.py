@@ -83,7 +83,8 @@ _HEAD_END = re.compile(rb"\n\r?\n")  # as in h11
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,20}")
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
-"""The maximum size in bytes, and number of lines, of all heads of a response."""
+"""The maximum size in bytes, and number of lines, of all heads of a response. Its
+trailers may have as many lines."""
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
@@ -139,11 +140,11 @@ class LimitedStream(httpcore.AsyncNetworkStream):
             self._line += data[at : end if end >= 0 else len(data)]
             at = end + 1 if end >= 0 else len(data)
             if end >= 0:
-                size = _SIZE.match(self._line)
-                self._left = int(size[0], 16) if size else 0
-                self._trailers = -1 if self._left else 0
-                self._left += 2 if self._left else 0  # the end of its line
-                self._line = b""
+                found, self._line = _SIZE.match(self._line), b""
+                if size := int(found[0], 16) if found else 0:
+                    self._left = size + 2  # a line break follows the chunk
+                else:
+                    self._trailers = 0
         if self._trailers >= 0:
             self._trailers += data.count(b"\n", at)
         if self._trailers > _MOST_LINES or len(self._line) > _MOST_OF_HEADS:

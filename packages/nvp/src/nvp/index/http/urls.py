@@ -319,21 +319,21 @@ def _server_of(url: str) -> str:
 def nearest_url(url: str, known: Iterable[str]) -> str | None:
     """Return the URL on the server of ``url`` that shares most directories with it.
 
-    By the same rule, pip chooses the index whose user and password it sends, because
-    the indexes of one server may have different users.
+    By the same rule, pip chooses a login: the indexes of a server may have several.
     """
-    server, path = server_of(url), _directory(url)
+    server, path = server_of(url), directory_of(url)
     return max(
         (other for other in known if server_of(other) == server),
         key=lambda other: (
-            len(commonpath([path, _directory(other)])),
-            path == _directory(other),
+            len(commonpath([path, directory_of(other)])),
+            path == directory_of(other),
         ),
         default=None,
     )
 
 
-def _directory(url: str) -> str:
+def directory_of(url: str) -> str:
+    """Return the path of ``url``, with one slash at its end."""
     return f"{urlsplit(url).path.rstrip('/')}/"
 
 

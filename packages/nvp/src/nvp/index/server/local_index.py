@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from simple_repository.components.core import SimpleRepository
 
@@ -17,7 +17,14 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
 from ..http.connecting import Nearness
-from ..http.urls import file_name, is_http, is_plain, server_of, split_credentials
+from ..http.urls import (
+    directory_of,
+    file_name,
+    is_http,
+    is_plain,
+    server_of,
+    split_credentials,
+)
 from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE, HashingRepository
@@ -220,7 +227,8 @@ class LocalIndex:
             raise InputError(message, path=redacted(bare.rpartition("@")[2]), hint=hint)
         for other, _ in self._urls:
             same, pair_of_other = split_credentials(other)
-            is_same = server_of(same) == server_of(bare) and _path(same) == _path(bare)
+            is_same = server_of(same) == server_of(bare)
+            is_same = is_same and directory_of(same) == directory_of(bare)
             if own and pair_of_other not in (None, own) and is_same:
                 message = "is given twice, with different credentials"
                 raise InputError(message, path=redacted(url), hint="give it once")
@@ -422,7 +430,3 @@ class LocalIndex:
                 if found := self._server.call(repository.recall(project)).releases:
                     return found
         return {}
-
-
-def _path(url: str) -> str:
-    return urlsplit(url).path.rstrip("/")
