@@ -120,6 +120,42 @@ def test_a_request_has_to_arrive_in_time(
         assert received.startswith(b"HTTP/1.1 404") if before else received == b""
 
 
+HEAD, SPACES = b"POST /x HTTP/1.1\r\nHost: localhost\r\n", b" " * 300
+CHUNKED = HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        (HEAD + b"Content-Length: 300\r\n\r\n" + SPACES, True),
+        (CHUNKED + b"12c\r\n" + SPACES + b"\r\n0\r\nX: y\r\n\r\n", True),
+        (HEAD + b"X:" + SPACES + b"\0\r\n\r\n", False),
+        (HEAD + b"\r\n" + HEAD + b"X:" + SPACES + b"\0\r\n\r\n", False),
+        (
+            HEAD + b"Content-Length: 1\r\n\r\nx" + HEAD + b"X:" + SPACES + b"\r\n\r\n",
+            False,
+        ),
+        (CHUNKED + b"1;" + SPACES + b"\n\r\nx\r\n0\r\n\r\n", False),
+        (CHUNKED + b"0\r\nX:" + SPACES + b"\r\n\r\n", False),
+        (CHUNKED + b"1\r\nx\r\n" * 5000, False),
+        (HEAD + b"a:\r\n" * 1001 + b"\r\n", False),
+    ],
+)
+def test_a_request_that_takes_long_to_parse_is_not_parsed(
+    text: bytes, is_read: bool, private: str
+) -> None:
+    """h11 took six seconds for 60,000 spaces, in which no other client was served.
+
+    Every user of this machine can send one, because the secret is checked later.
+    """
+    with start(private) as running, calls(running, 1, text) as (one,):
+        if is_read:
+            assert one.recv(1 << 16).startswith(b"HTTP/1.1 404")
+        else:
+            assert read_to_the_end(one) == b""
+        assert running.page().status == 200
+
+
 def test_small_responses_are_sent_at_once(
     private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -30,25 +31,24 @@ from .connecting import (
 )
 from .logins import REFUSALS, AskCredentials, Logins
 from .replies import (
+    CHECK_PROXY,
     LARGE,
     check_status,
     content_length,
     decode,
     find_target,
-    is_of_tls,
     leading_to,
     make_reply,
-    not_allowed,
     pause_before,
     send,
+    shown_proxy,
     too_large,
-    translate_error,
     unpack,
-    unreadable,
     without_frames,
 )
 from .threads import Turn, Turns
 from .urls import (
+    REFUSED,
     CompleteResponse,
     PassingError,
     Settings,
@@ -62,9 +62,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
-_MOST_PIECES, _PIECE = 4096, 16
-"""The maximum number of pieces of a response if their mean length is below 16 bytes."""
-
 _AT_ONCE, _IN_ALL = 64, 96
 """The maximum number of complete responses at a time from a server, and that from all
 servers but for pages: a page can name many, and each needs a file descriptor."""
@@ -187,8 +184,6 @@ class Client:
                 async for chunk in response.aiter_raw():
                     raw += chunk
                     pieces += 1
-                    if pieces > _MOST_PIECES and pieces * _PIECE > len(raw):
-                        raise UpstreamError("is sent in very many tiny pieces", url)
                     if pieces % 64 == 0:
                         await asyncio.sleep(0)  # other requests wait
                     if turn is not None and len(raw) > LARGE:
@@ -239,15 +234,15 @@ class Client:
                 count_input(url, response.num_bytes_downloaded, is_new=False)
         except httpx.HTTPError as error:
             proxy = find_proxy(self.settings, str(error.request.url))
-            failure = translate_error(error, url, self.settings.timeout, proxy)
-            if is_of_tls(error):  # after a `PassingError`, pip uses the next index
+            failure = _translate_error(error, url, self.settings.timeout, proxy)
+            if _is_of_tls(error):  # after a `PassingError`, pip uses the next index
                 reply = leading_to(url) if self.trusts_pages else None
                 failure = UpstreamError(failure.message, url, reply=reply)
             raise failure from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise unreadable(error, url) from None
+            raise _unreadable(error, url) from None
 
     async def _try_logins(self, url: str, headers: dict[str, str]) -> httpx.Response:
         refusals: list[httpx.Response] = []
@@ -271,7 +266,9 @@ class Client:
                 if isinstance(error, UpstreamError):
                     error.reply = moved or error.reply
                 elif away:
-                    failure = translate_error(error, start, self.settings.timeout, None)
+                    failure = _translate_error(
+                        error, start, self.settings.timeout, None
+                    )
                     failure.reply = moved
                     raise failure from None
                 raise
@@ -309,7 +306,7 @@ class Client:
     ) -> tuple[httpx.Response, httpx.Response | None]:
         """Send a request; see `Logins.send`."""
         if not self.is_allowed(url):
-            raise not_allowed(url)
+            raise _not_allowed(url)
         client = self._client_for(url)
         bare, _ = split_credentials(url)
         return await self.logins.send(url, before, partial(send, client, bare, headers))
@@ -334,3 +331,62 @@ class Client:
                 self.settings, self._contexts[kind], proxy, url, finder=self._nearness
             )
         return self._clients[kind, proxy]
+
+
+def _not_allowed(url: str) -> UpstreamError:
+    """Return the error for a URL that the settings do not allow."""
+    if url.startswith(REFUSED):
+        message, hint = "must not be named by its index", "tell the owner of the index"
+        url = url.removeprefix(REFUSED)
+        return UpstreamError(message, url, status=403, hint=hint)
+    if urlsplit(url).scheme != "http":
+        return UpstreamError("only http and https are read", url, status=403)
+    message = "is neither https nor a trusted host"
+    return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
+
+
+def _translate_error(
+    error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
+) -> UpstreamError:
+    """Convert an error of httpx to an error of this package, without secrets.
+
+    :param timeout: the timeout of the request in seconds.
+    :param proxy: the URL of the proxy in use, if any.
+    """
+    reason = redacted(str(error)) or type(error).__name__
+    if isinstance(error, httpx.TimeoutException):
+        reason = f"no response within {timeout:g} s"
+    places: dict[str, Any] = {}
+    # Attribute errors of TLS, and slow responses, to the server behind the proxy.
+    is_of_server = _is_of_tls(error) or isinstance(error, httpx.ReadTimeout)
+    if proxy is not None and not is_of_server:
+        reason = f"the proxy {shown_proxy(proxy)} does not work: {reason}"
+        places["hint"] = CHECK_PROXY
+    if isinstance(error, httpx.TimeoutException):
+        return PassingError(reason, url, **places)
+    message = f"cannot be read: {reason}"
+    # Installers may use the next index if they cannot reach one, but must not after a
+    # reply that only this program rejects.
+    known = "peer closed", "Server disconnected"
+    is_rejected = isinstance(error, httpx.ProtocolError)
+    is_rejected = is_rejected and not str(error).startswith(known)
+    if isinstance(error, httpx.TransportError) and not is_rejected:
+        return PassingError(message, url, status=502, **places)
+    return UpstreamError(message, url, **places)
+
+
+def _is_of_tls(error: httpx.HTTPError) -> bool:
+    """Return whether a certificate or another part of TLS caused an error."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__context__
+    return cause is not None
+
+
+def _unreadable(error: Exception, url: str) -> UpstreamError:
+    """Translate an error of a connection, or of httpx about a URL."""
+    # httpx may quote a password as a port, if the password has a slash.
+    reason = (
+        redacted(str(error)) if isinstance(error, OSError) else "its URL is invalid"
+    )
+    return UpstreamError(f"cannot be read: {reason}", url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import math
 import random
 import re
 import secrets
@@ -14,7 +15,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpcore
 import httpx
@@ -23,7 +23,6 @@ from nvidia_variant_provider.errors import redacted
 
 from .threads import Turn
 from .urls import (
-    REFUSED,
     CompleteResponse,
     PassingError,
     TooLargeError,
@@ -69,91 +68,130 @@ _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
 
 
-def unreadable(error: Exception, url: str) -> UpstreamError:
-    """Translate an error of a connection, or of httpx about a URL."""
-    # httpx may quote a password as a port, if the password has a slash.
-    reason = (
-        redacted(str(error)) if isinstance(error, OSError) else "its URL is invalid"
-    )
-    return UpstreamError(f"cannot be read: {reason}", url)
-
-
-_INTERIM = re.compile(rb"HTTP/\d\.\d 1\d\d")
-_HEAD_END = re.compile(rb"\n\r?\n")  # as in h11
-_CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,20}")
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
+_BLANKS = b" " * 256
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
-"""The maximum size in bytes, and number of lines, of all heads of a response. Its
-trailers may have as many lines."""
+"""The maximum size in bytes, and number of lines, of all heads and trailers of a
+message."""
+
+_MOST_PIECES, _PIECE = 4096, 16
+"""The maximum number of pieces of a message if their mean length is below 16 bytes."""
+
+
+class Framing:
+    """Follows HTTP messages, and refuses those that take h11 long to parse.
+
+    h11 parses lines without a pause for other requests. Its time is quadratic in the
+    length of a run of spaces. This class must find every line that h11 finds: any value
+    of ``Transfer-Encoding`` counts here, because h11 accepts only ``chunked``, even in
+    a folded line, and a ``Content-Length`` counts only if h11 reads the same number.
+
+    :param rest: the length of a body without a header; ``math.inf`` for responses.
+    """
+
+    def __init__(self, rest: float) -> None:
+        self._rest = rest
+        self.start()
+
+    def start(self) -> None:
+        """Expect the head of a message."""
+        self._part, self._line = "head", bytearray()
+        self._first, self._length = b"", self._rest
+        self._is_chunked = False
+        self._left: float = 0  # the bytes of the body or of a chunk
+        self._heads = self.lines = self._pieces = self._read = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the message has ended, and no byte follows it."""
+        return self._part == "end" and not self._left
+
+    def follow(self, data: bytes) -> None:
+        """Follow the next bytes.
+
+        :raises RemoteProtocolError: the message has too many lines or pieces, or a
+            malformed line.
+        """
+        self._count_piece()
+        at = 0
+        while at < len(data):
+            if self.is_complete:
+                self.start()
+                # A response that nobody has requested is not read.
+                self._left = self._rest
+            if self._left:
+                step = int(min(self._left, len(data) - at))
+                self._left, self._read = self._left - step, self._read + step
+                at += step
+                continue
+            end = data.find(b"\n", at) + 1 or len(data)
+            self._line += data[at:end]
+            self._heads += 0 if self._part == "size" else end - at
+            at = end
+            if max(self._heads, len(self._line)) > _MOST_OF_HEADS:
+                raise httpcore.RemoteProtocolError("its head or trailers are too long")
+            if self._line.endswith(b"\n"):
+                line, self._line = bytes(self._line), bytearray()
+                self._take(line)
+
+    def _count_piece(self) -> None:
+        self._pieces += 1
+        if self._pieces > _MOST_PIECES and self._pieces * _PIECE > self._read:
+            raise httpcore.RemoteProtocolError("it is sent in very many tiny pieces")
+
+    def _take(self, line: bytes) -> None:
+        """Take a line of a head or of the trailers, or the size of a chunk."""
+        if _BLANKS in line.replace(b"\t", b" "):
+            raise httpcore.RemoteProtocolError("a line has very many spaces")
+        if self._part == "size":
+            self._count_piece()
+            if not (found := _SIZE.fullmatch(line)):
+                raise httpcore.RemoteProtocolError("the size of a chunk is malformed")
+            size = int(found[1], 16)
+            self._left = size and size + 2  # a line break follows the chunk
+            self._part = "size" if size else "trailers"
+        elif line not in (b"\n", b"\r\n"):
+            self.lines += 1
+            if self.lines > _MOST_LINES:
+                raise httpcore.RemoteProtocolError("its head or trailers are too long")
+            self._first = self._first or line
+            name, _, value = line.lower().partition(b":")
+            value = value.strip()
+            self._is_chunked = self._is_chunked or name == b"transfer-encoding"
+            if name == b"content-length" and value.isdigit() and len(value) <= 20:
+                self._length = int(value)
+        elif self._part == "trailers":
+            self._part = "end"
+        elif self._rest and self._first[9:10] == b"1":
+            self._first, self._length, self._is_chunked = b"", self._rest, False
+        else:
+            # These responses have no body, whatever their headers are.
+            if self._rest and self._first[9:12] in (b"204", b"304"):
+                self._length, self._is_chunked = self._rest, False
+            self._part = "size" if self._is_chunked else "end"
+            self._left = 0 if self._is_chunked else self._length
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """A connection that fails if a response has long heads or trailers, or many lines.
+    """A connection that reads only responses that `Framing` accepts.
 
-    httpcore skips interim responses (RFC 9110, section 15.2), and h11 parses lines,
-    without a pause for other requests. pip reads at most 100 lines.
+    httpcore also skips interim responses (RFC 9110, section 15.2) without a pause.
     """
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
-        self._heads: bytearray | None = None  # those of the response, if not complete
-        self._start = 0  # of the last one
-        self._left: int | None = None  # the bytes of a chunk; `None` without chunks
-        self._line = b""  # the start of the line with the size of a chunk
-        self._trailers = -1  # their number; -1 before them
+        self._framing = Framing(math.inf)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read from the connection; see the class."""
+        await asyncio.sleep(0)  # the next records of TLS may have been received
         data = await self._inner.read(max_bytes, timeout)
-        body = data
-        if self._heads is not None:
-            self._heads += data
-            body = self._follow_heads(self._heads)
-        if self._left is not None:
-            self._follow_chunks(body)
+        self._framing.follow(data)
         return data
-
-    def _follow_heads(self, heads: bytearray) -> bytes:
-        """Return the start of the body, which is empty before the last head ends."""
-        while True:
-            end = _HEAD_END.search(heads, self._start)
-            stop = end.end() if end else len(heads)
-            if stop > _MOST_OF_HEADS or heads.count(b"\n", 0, stop) > _MOST_LINES:
-                raise httpcore.RemoteProtocolError("the head is too long")
-            if end is None:
-                return b""
-            start, self._start = self._start, stop
-            if not _INTERIM.match(heads, start):
-                self._heads = None
-                self._left = 0 if _CHUNKED.search(heads, start, stop) else None
-                return bytes(heads[stop:])
-
-    def _follow_chunks(self, data: bytes) -> None:
-        """Find the trailers, which follow the last chunk (RFC 9112, section 7.1)."""
-        at = 0
-        while self._trailers < 0 and at < len(data):
-            if self._left:
-                step = min(self._left, len(data) - at)
-                self._left, at = self._left - step, at + step
-                continue
-            end = data.find(b"\n", at)
-            self._line += data[at : end if end >= 0 else len(data)]
-            at = end + 1 if end >= 0 else len(data)
-            if end >= 0:
-                found, self._line = _SIZE.match(self._line), b""
-                if size := int(found[0], 16) if found else 0:
-                    self._left = size + 2  # a line break follows the chunk
-                else:
-                    self._trailers = 0
-        if self._trailers >= 0:
-            self._trailers += data.count(b"\n", at)
-        if self._trailers > _MOST_LINES or len(self._line) > _MOST_OF_HEADS:
-            raise httpcore.RemoteProtocolError("the trailers are too long")
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""
-        self._heads, self._start = bytearray(), 0
-        self._left, self._line, self._trailers = None, b"", -1
+        self._framing.start()
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -171,7 +209,13 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         return LimitedStream(await self._inner.start_tls(*args))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the connection."""
+        """Return what httpcore asks about the connection.
+
+        httpcore closes an idle connection that is readable. After the end of a response
+        h11 may have further bytes, which could be a response to the next request.
+        """
+        if info == "is_readable" and not self._framing.is_complete:
+            return True
         return self._inner.get_extra_info(info)
 
 
@@ -200,6 +244,8 @@ async def send(
     response = await client.send(request, stream=True, follow_redirects=False)
     # In this encoding, a server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
+    if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
+        response.headers.pop("content-length", None)
     return response
 
 
@@ -345,56 +391,6 @@ def too_large(
     """Return the error for a response of more than ``limit`` bytes."""
     message = f"larger than {limit >> 20} MiB"
     return TooLargeError(message, url, hint=hint)
-
-
-def not_allowed(url: str) -> UpstreamError:
-    """Return the error for a URL that the settings do not allow."""
-    if url.startswith(REFUSED):
-        message, hint = "must not be named by its index", "tell the owner of the index"
-        url = url.removeprefix(REFUSED)
-        return UpstreamError(message, url, status=403, hint=hint)
-    if urlsplit(url).scheme != "http":
-        return UpstreamError("only http and https are read", url, status=403)
-    message = "is neither https nor a trusted host"
-    return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
-
-
-def translate_error(
-    error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
-) -> UpstreamError:
-    """Convert an error of httpx to an error of this package, without secrets.
-
-    :param timeout: the timeout of the request in seconds.
-    :param proxy: the URL of the proxy in use, if any.
-    """
-    reason = redacted(str(error)) or type(error).__name__
-    if isinstance(error, httpx.TimeoutException):
-        reason = f"no response within {timeout:g} s"
-    places: dict[str, Any] = {}
-    # Attribute errors of TLS, and slow responses, to the server behind the proxy.
-    is_of_server = is_of_tls(error) or isinstance(error, httpx.ReadTimeout)
-    if proxy is not None and not is_of_server:
-        reason = f"the proxy {shown_proxy(proxy)} does not work: {reason}"
-        places["hint"] = CHECK_PROXY
-    if isinstance(error, httpx.TimeoutException):
-        return PassingError(reason, url, **places)
-    message = f"cannot be read: {reason}"
-    # Installers may use the next index if they cannot reach one, but must not after a
-    # reply that only this program rejects.
-    known = "peer closed", "Server disconnected"
-    is_rejected = isinstance(error, httpx.ProtocolError)
-    is_rejected = is_rejected and not str(error).startswith(known)
-    if isinstance(error, httpx.TransportError) and not is_rejected:
-        return PassingError(message, url, status=502, **places)
-    return UpstreamError(message, url, **places)
-
-
-def is_of_tls(error: httpx.HTTPError) -> bool:
-    """Return whether a certificate or another part of TLS caused an error."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__context__
-    return cause is not None
 
 
 async def unpack(

@@ -21,11 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
+import httpcore
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nvidia_variant_provider.errors import InputError, UsageError
 
+from ..http.replies import Framing
 from ..http.threads import LoopThread, Reports
 from ..http.urls import is_loopback
 
@@ -51,10 +53,8 @@ _ACCEPTED_AT_ONCE = 16
 _HEAD = 10.0
 """The time limit for the head of a request in seconds."""
 
-_WRITE = 30.0
-"""The time limit in seconds for a client to read `_LEAST` bytes of a response."""
-
-_LEAST = 64 * 1024
+_WRITE, _LEAST = 30.0, 64 * 1024
+"""The time limit in seconds for a client to read as many bytes of a response."""
 
 _STALLED = 1.0
 """Seconds without reading after which a connection may be closed for a new one."""
@@ -66,11 +66,9 @@ uses the next one."""
 _NO_WAITING = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """``struct linger``: close a connection immediately with a reset."""
 
-_MOST = 512
-"""The maximum number of connections, if the system allows enough descriptors."""
-
-_RESERVED = 128
-"""File descriptors reserved for indexes and for Python itself."""
+_MOST, _RESERVED = 512, 128
+"""The maximum number of connections, if the system allows enough descriptors, and the
+descriptors reserved for indexes and for Python itself."""
 
 
 def reachable_url(url: str) -> str:
@@ -254,7 +252,7 @@ class _Crowd:
 
 
 class _BoundedProtocol(H11Protocol):
-    """A connection with time limits for the head of a request and for each write.
+    """A connection with limits for the requests, and for the time of each write.
 
     :param crowd: the connections of the server.
     """
@@ -262,6 +260,7 @@ class _BoundedProtocol(H11Protocol):
     def __init__(self, *, crowd: _Crowd, **options: Any) -> None:
         super().__init__(**options)
         self._crowd = crowd
+        self._framing = Framing(0)
         self._timer: asyncio.TimerHandle | None = None
         self._alive: asyncio.TimerHandle | None = None
         self.host = ""
@@ -301,6 +300,12 @@ class _BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request; start the timeout for the rest."""
+        try:
+            self._framing.follow(data)
+        except httpcore.RemoteProtocolError as error:
+            logger.info("%s: %s", self.host, error)
+            self.drop()
+            return
         super().data_received(data)
         if self.flow.write_paused:
             return
