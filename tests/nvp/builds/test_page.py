@@ -323,7 +323,7 @@ def test_the_pins_of_a_page_are_not_kept() -> None:
     files = {each.file: Visibility(action="hide") for each in finals}
     tracemalloc.start()
     try:
-        changed = find_exposed(builds, files, withdrawn=set(), named=())
+        changed = find_exposed(builds, files, withdrawn=set(), named=(), known=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

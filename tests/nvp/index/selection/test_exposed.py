@@ -22,19 +22,28 @@ from pip._internal.models.release_control import ReleaseControl
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.tags import Tag
 from simple_repository import model
+from simple_repository.errors import ResourceUnavailable
 from support.builds import gpu_build, machine, metadata
 from support.label_index import Pages
 from support.loopback import JSON
-from support.pages import json_file, read_json
 
 from nvp.index.http.client import Client
 from nvp.index.selection.component import select
+from nvp.index.selection.kept import MARK, mark_of
 from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.shown import without_traps
+from nvp.index.server.served_locks import ListedUpstream
 
 TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
-ENDS = (".tar.gz", *(f"-{tag}.whl" for tag in TAGS))
+OTHER_TAGS = (
+    "cp312-cp312-manylinux_2_28_x86_64",
+    "cp39-cp39-manylinux_2_28_x86_64",
+    "cp313-cp313t-manylinux_2_28_x86_64",
+    "cp311-cp311-win_amd64",
+    "cp311-cp311-macosx_11_0_arm64",
+)
+"""The tags of machines that the machine of ``serve`` is not."""
+
 MACHINE = machine("12.9", "8.0")
 """Builds for CUDA 13 cannot run here."""
 
@@ -96,6 +105,7 @@ def show(
             environ={},
             target=target,
             named=named,
+            several_platforms=target is None,
         ),
         reader=Reader(Client()),
         warn=lambda _: None,
@@ -105,7 +115,12 @@ def show(
 
 
 def pick(
-    files: Iterable[model.File], pin: str, *, pre: bool, sources: bool
+    files: Iterable[model.File],
+    pin: str,
+    *,
+    pre: bool,
+    sources: bool,
+    tags: Sequence[str] = TAGS,
 ) -> str | None:
     """Return the URL of the file that pip selects."""
     candidates = [
@@ -115,11 +130,12 @@ def pick(
             Link(file.url, yanked_reason=str(file.yanked) if file.yanked else None),
         )
         for file in files
-        if file.filename.endswith(ENDS if sources else ENDS[1:])
+        if file.filename.endswith(".whl" if not sources else (".whl", ".tar.gz"))
+        and (file.filename.endswith("gz") or file.filename[:-4].endswith(tuple(tags)))
     ]
     evaluator = CandidateEvaluator(
         "kern",
-        [Tag(*tag.split("-")) for tag in TAGS],
+        [Tag(*tag.split("-")) for tag in tags],
         SpecifierSet(pin),
         release_control=ReleaseControl(all_releases={":all:"} if pre else set()),
     )
@@ -142,11 +158,13 @@ def compare(
     sources: bool = True,
     known: bool = True,
     user: bool = True,
+    tags: Sequence[str] = TAGS,
 ) -> tuple[Item | None, Item | None]:
     """Return the file that pip selects alone, and the one that it selects here.
 
     :param known: whether the target of the installation is known.
     :param user: whether the user wrote the pin, instead of another project.
+    :param tags: those of pip, perhaps on another machine than that of ``serve``.
     """
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
     alone = [
@@ -164,7 +182,8 @@ def compare(
         for item in page
     }
     one, other = (
-        pick(files, pin, pre=pre, sources=sources) for files in (alone, judged)
+        pick(files, pin, pre=pre, sources=sources, tags=tags)
+        for files in (alone, judged)
     )
     return items.get(one or ""), items.get((other or "").replace("%2B", "+"))
 
@@ -239,9 +258,51 @@ def test_no_pre_release_replaces_a_final_release(pages: Sequence[Page]) -> None:
 def test_no_pre_release_replaces_what_the_index_yanked() -> None:
     """The other file of the release is hidden, but it is for another Python."""
     page = [wheel("2.0", yanked=True), anywhere("2.1a1")]
-    page += [Item(f"kern-2.0+rocm6.3-{OTHER_TAG}.whl", yanked=False)]
+    page += [wheel("2.0+rocm6.3", tag=OTHER_TAGS[0])]
     for known in (True, False):
         assert compare([page], "", known=known) == (None, None)
+
+
+@pytest.mark.parametrize("other", OTHER_TAGS)
+@pytest.mark.parametrize("here", ["1.0+xpu", "1.0+cu130"])
+def test_no_pre_release_replaces_a_final_release_elsewhere(
+    here: str, other: str
+) -> None:
+    """``serve`` hides builds for other hardware also on machines other than its own."""
+    final = wheel("1.0+xpu", tag=other)
+    page = [wheel(here), final, anywhere("2.0a1")]
+    alone, judged = compare([page], "", known=False, tags=(other, TAGS[1]))
+    assert alone == final
+    assert judged is None
+    assert compare([page], "==1.0", known=False, tags=(other,))[1] == final
+
+
+@pytest.mark.parametrize("other", OTHER_TAGS)
+@pytest.mark.parametrize("left", [(), (anywhere("2.0a1"),)])
+def test_no_yanked_file_replaces_another_elsewhere(
+    left: Sequence[Item], other: str
+) -> None:
+    """The verdict on a build is also that on its builds for other machines."""
+    page = [RUNS, *left, *(wheel("2.0+cu130", tag=tag) for tag in (TAGS[0], other))]
+    page += [wheel("2.0+cu132", tag=tag, yanked=True) for tag in (TAGS[0], other)]
+    alone, judged = compare([page], "==2.0", known=False, tags=(other,))
+    assert alone == wheel("2.0+cu130", tag=other)
+    assert judged == (None if left else alone)
+
+
+def test_a_refused_file_cannot_be_requested() -> None:
+    yanked = wheel("2.0+cu131", yanked=True)
+    page = [CANNOT, yanked, RUNS, anywhere("2.1a1")]
+    index = index_of(0, page)
+    (shown,) = (f for f in show([index], None, {}) if f.filename == yanked.name)
+    assert shown.url.startswith("refused:")
+    assert (shown.yanked, shown.hashes, shown.dist_info_metadata) == ("CVE", {}, None)
+    upstream = ListedUpstream(
+        {"kern": asyncio.run(index.get_project_page("kern")).files}
+    )
+    context = model.RequestContext({MARK: mark_of(shown)})
+    with pytest.raises(ResourceUnavailable):
+        asyncio.run(upstream.get_resource("kern", yanked.name, request_context=context))
 
 
 def test_what_the_user_excludes_replaces_nothing() -> None:
@@ -292,7 +353,6 @@ def test_a_variant_that_its_index_yanked_does_not_replace_a_regular_wheel() -> N
 
 LABELS = ("", "+cu118", "+cu130", "+rocm6.3")
 VERSIONS = st.sampled_from(("2.0", "2.0", "1.0", "2.1a1"))
-OTHER_TAG = "cp312-cp312-manylinux_2_28_x86_64"
 ITEMS = st.one_of(
     st.builds(
         lambda version, label, tag, yanked: wheel(
@@ -300,7 +360,7 @@ ITEMS = st.one_of(
         ),
         VERSIONS,
         st.sampled_from((*LABELS, *LABELS[2:])),
-        st.sampled_from((*TAGS, TAGS[0], OTHER_TAG)),
+        st.sampled_from((*TAGS, TAGS[0], *OTHER_TAGS)),
         st.booleans(),
     ),
     st.builds(
@@ -324,112 +384,18 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @settings(max_examples=3 * settings().max_examples)
-@given(pages=PAGES, pin=PINS, options=OPTIONS)
+@given(
+    pages=PAGES,
+    pin=PINS,
+    options=OPTIONS,
+    other=st.sampled_from((TAGS[0], *OTHER_TAGS)),
+)
 def test_what_pip_ranks_last_stays_last(
-    pages: Sequence[Page], pin: str, options: Mapping[str, bool]
+    pages: Sequence[Page], pin: str, options: Mapping[str, bool], other: str
 ) -> None:
-    alone, judged = compare(pages, pin, **options)
-    yanked = any(item.yanked for page in pages for item in page)
-    if judged is not None and alone is None:
-        # The only final file for this Python, which its index yanked, may be hidden.
-        assert judged.version.is_prerelease
-        assert yanked
-    elif judged is not None and alone is not None:
+    tags = TAGS if options["known"] else (other, TAGS[1])
+    alone, judged = compare(pages, pin, tags=tags, **options)
+    if judged is not None:
+        assert alone is not None
         assert alone.yanked or not judged.yanked
         assert alone.version.is_prerelease or not judged.version.is_prerelease
-
-
-VARIANT = "kern-1.0-py3-none-any-cu126.whl"
-
-
-@pytest.mark.parametrize(
-    ("left", "is_kept"),
-    [
-        (None, True),
-        ("kern-1.0-py3-none-any.whl", False),
-        ("kern-1.0+cu118-cp311-cp311-win_amd64.whl", False),
-        ("kern-1.0.tar.bz2", False),
-        ("kern-1.1-py3-none-any.whl", True),
-        ("kern-1.0-variants.json", True),
-        ("kern.whl", True),
-    ],
-)
-def test_a_yanked_variant_is_left_out_beside_other_files_of_its_release(
-    left: str | None, is_kept: bool
-) -> None:
-    """For a pin, uv takes the wheel with the best tags, even a yanked one."""
-    names = [VARIANT, "kern-1.0-cp311-cp311-win_amd64.whl"]
-    files = [model.File(name, name, {}, yanked="CVE") for name in names]
-    files += [model.File(left, left, {})] if left else []
-    shown = [file.filename for file in without_traps(files, "kern")]
-    kept = [name for name in [*names, left] if name and (name != VARIANT or is_kept)]
-    assert shown == kept
-
-
-@pytest.mark.parametrize(
-    ("yanked", "left"),
-    [
-        (["kern-1.0-py3-none-any.whl"], []),
-        (["kern-1.0.tar.gz"], []),
-        (["kern-1.0+cu118-py3-none-any.whl"], ["kern-1.0-py3-none-any.whl"]),
-        (["kern-1.0-1-py3-none-any.whl"], ["kern-1.0-py3-none-any.whl"]),
-    ],
-)
-def test_variants_are_left_out_beside_yanked_files_of_their_release(
-    yanked: Sequence[str], left: Sequence[str]
-) -> None:
-    """uv takes a release if one of its files is not yanked, and then any of them."""
-    files = [model.File(name, name, {}, yanked="CVE") for name in yanked]
-    other = "kern-1.1-py3-none-any-cu126.whl"
-    files += [model.File(name, name, {}) for name in [*left, VARIANT, other]]
-    shown = [file.filename for file in without_traps(files, "kern")]
-    assert shown == [*yanked, *left, other]
-
-
-@pytest.mark.parametrize("yanked", ["", True, "CVE"])
-@pytest.mark.parametrize("name", ["kern-1.0-py3-none-any.whl", "kern-1.0-0.tar.gz"])
-def test_any_installer_may_count_a_file_as_yanked(yanked: str, name: str) -> None:
-    """uv also does so for an empty reason in JSON."""
-    version = "1.0.post0" if name.endswith("gz") else "1.0"
-    variant = f"kern-{version}-py3-none-any-cu126.whl"
-    left = f"kern-{version}.tar.gz"
-    page = read_json(
-        json_file(filename=name, yanked=yanked),
-        json_file(filename=variant),
-        json_file(filename=left),
-    )
-    assert [file.filename for file in without_traps(page.files, "kern")] == [name, left]
-
-
-def test_other_variants_stay_beside_a_yanked_one() -> None:
-    other = "kern-1.0-py3-none-any-cu118.whl"
-    files = [
-        model.File(VARIANT, VARIANT, {}, yanked="CVE"),
-        model.File(other, other, {}),
-    ]
-    assert [file.filename for file in without_traps(files, "kern")] == [other]
-
-
-@pytest.mark.parametrize(
-    ("regular", "own", "is_kept"),
-    [
-        (None, ">=3.12", False),
-        (">=3.9", ">=3.12", False),
-        (">=3.9", None, True),
-        (">=3.9,<4", ">=3.9", True),
-        (">=3.9,<4", "<4, >= 3.9", True),
-        (">=3.9,<4", ">=3. 9", False),
-        (">=3.9,<4", ">=3.9,,<4", False),
-        (">=3.9,<4", ", ,", False),
-        (">=3.9,", ">=3.9,", True),
-        (None, "", True),
-    ],
-)
-def test_a_variant_needs_no_other_python_than_the_regular_files(
-    regular: str | None, own: str | None, is_kept: bool
-) -> None:
-    """uv takes no file of a release if the wheel with the best tags does not fit."""
-    names = {"kern-1.0-py3-none-any.whl": regular, VARIANT: own}
-    files = [model.File(x, x, {}, requires_python=y) for x, y in names.items()]
-    assert len(without_traps(files, "kern")) == 1 + is_kept
-    assert len(without_traps(files[1:], "kern")) == 1

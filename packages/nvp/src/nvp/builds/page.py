@@ -3,7 +3,7 @@
 An installer without knowledge of GPUs selects the newest release and its highest local
 version. Two measures lead it to a build that runs: a *yanked* file (PEP 592) is
 skipped unless the user pins its version exactly, and then the installer prints the
-reason; a *hidden* file is not on the page at all.
+reason; a *hidden* file is not on the page; a *refused* one cannot be downloaded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from packaging.version import Version
 from .needs import Backend
 from .verdicts import Judgement
 
-Action: TypeAlias = Literal["show", "yank", "hide"]
+Action: TypeAlias = Literal["show", "yank", "refuse", "hide"]
 
 RUNNING = ("runs", "partly")
 
-ANY_PYTHON = frozenset({0})
-"""A placeholder for a build's Python versions, if these do not matter."""
+ANY_PYTHON, ELSEWHERE = frozenset({0}), frozenset({-1})
+"""The versions of Python of a build, if they do not matter, or on other platforms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +79,7 @@ class Visibility:
 _SHOW = Visibility(action="show")
 _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
 _WITHDRAWN = Visibility(action="hide", reason="its index yanked it for all users")
+_REFUSED = replace(_WITHDRAWN, action="refuse")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -354,53 +355,52 @@ def find_exposed(
     files: Mapping[str, Visibility],
     withdrawn: Set[str],
     named: Collection[str],
+    *,
+    known: bool,
 ) -> dict[str, Visibility]:
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
-    hidden beside files for its Python that are hidden or yanked here. pip takes a
-    pre-release only if no final one fits: those are yanked. Users may exclude files.
+    hidden beside files of its release that are hidden or yanked here. pip takes a
+    pre-release only if no final one fits: those are yanked.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
-    :param files: the visibility of these; others are shown.
-    :param withdrawn: the files that their index yanked.
+    :param files: the visibility of these; others, also of ``withdrawn``, are shown.
     :param named: as for `find_visibility`.
+    :param known: whether all candidates are for one Python. Otherwise, an installer may
+        find no other final one than those that the index yanked: they are refused.
     """
     hidden = {file for file, each in files.items() if each.action == "hide"}
     unshown = {file for file, each in files.items() if each.action != "show"}
     if not hidden and not withdrawn:
         return {}
-    candidates = [*candidates]
+    candidates = [one for one in candidates if one.pythons]
     early = {p for one in candidates if one.version.is_prerelease for p in one.pythons}
+    early |= ELSEWHERE if early else set()
     at_stake = hidden | withdrawn if early else withdrawn
     releases: dict[Version, list[Build]] = {}
     for one in candidates if at_stake else ():
         releases.setdefault(one.release, []).append(one)
     changed: dict[str, Visibility] = {}
-    for its in releases.values():
-        if at_stake.isdisjoint(one.file for one in its):
+    for release, its in releases.items():
+        names = {one.file for one in its}
+        if (names - withdrawn) & unshown:
+            own = {one.file for one in its if one.version.local not in named}
+            gone = _REFUSED if early and not known else _WITHDRAWN
+            changed |= dict.fromkeys(own & withdrawn, gone)
+        if release.is_prerelease or at_stake.isdisjoint(names):
             continue
-        # A pin is "==1", "==1+cu126" or "===1", and --only-binary ignores sources.
-        groups: dict[tuple[int, bool, object], list[Build]] = {}
+        groups: dict[tuple[int, bool], set[str]] = {}
         for one in its:
+            # --only-binary ignores sources.
             is_wheel = one.file.endswith(".whl")
-            for key in product(one.pythons, {False, is_wheel}, (None, one.version)):
-                groups.setdefault(key, []).append(one)
-        mixed = {p for x in its if x.file not in withdrawn for p in x.pythons if p}
-        own = withdrawn & {x.file for x in its if x.pythons & mixed}
-        for (*_, version), group in groups.items():
-            others = {one.file for one in group} - withdrawn
-            kept = () if version else named
-            exposed = {x.file for x in group if x.version.local not in kept} & own
-            if any(file.endswith(".whl") for file in others & unshown):
-                changed |= dict.fromkeys(exposed, _WITHDRAWN)
-            elif exposed and others and others <= unshown:  # the others are sources
-                changed |= dict.fromkeys(others, _SHOW)
-        for (python, _, version), group in groups.items():
-            left = {one.file for one in group}.difference(changed)
+            for key in product(one.pythons & early, {False, is_wheel}):
+                groups.setdefault(key, set()).add(one.file)
+        for (python, _), group in groups.items():
+            left = group.difference(changed)
+            is_held = left <= unshown and not left <= hidden
             # If a pin fits only yanked files, pip takes the highest, even if foreign.
-            is_final = not version and not group[0].version.is_prerelease
-            if is_final and python in early and (left <= hidden or left - unshown):
+            if {python} == ELSEWHERE or not is_held:
                 for file in (left & hidden) - withdrawn or left & hidden:
                     changed[file] = replace(files[file], action="yank")
     return changed

@@ -1,7 +1,7 @@
 """The visibility of a page's regular wheels, which also depends on other indexes.
 
 `BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
-label are shown, yanked (PEP 592) or hidden by the rules of `nvp.builds.page`.
+label are shown, yanked (PEP 592), refused or hidden by the rules of `builds.page`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
@@ -25,6 +26,7 @@ from nvidia_variant_provider.machine.environment import Environment
 from ...builds.needs import Backend
 from ...builds.page import (
     ANY_PYTHON,
+    ELSEWHERE,
     Build,
     PageVisibility,
     Visibility,
@@ -36,17 +38,13 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
+from ..http.urls import REFUSED
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .wheel_files import (
-    find_candidates,
-    folder_of_index,
-    is_large,
-    is_vendor,
-)
+from .wheel_files import find_candidates, folder_of_index, is_large, is_vendor
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +85,9 @@ class PageVerdicts:
             each = self.visibility.files.get(file.filename)
             if each is None or each.action == "show":
                 shown.append(file)
+            elif each.action == "refuse":  # no file of the index has such a URL
+                url = REFUSED + file.url
+                shown.append(replace(file, url=url, hashes={}, dist_info_metadata=None))
             elif each.action != "hide":
                 # Keep the reason given by an index that yanked the file for all users.
                 shown.append(replace(file, yanked=file.yanked or each.reason))
@@ -158,7 +159,7 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         listed = {file.filename: file for file in files}
         others = await self._judge_others(index, project, ours, listed)
-        # The user's own indexes take precedence over the indexes of vendors.
+        # The user's own indexes precede those of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
             build.file: build
@@ -187,11 +188,9 @@ class BuildJudge:
         for build in late.values():
             reason = f"your own index has a build of {build.release} that runs"
             by_file[build.file] = Visibility(action="yank", reason=reason)
-        if self._selection.several_platforms:
-            elsewhere = [build for build in judged if build.file not in names]
-            by_file |= find_visibility_elsewhere(
-                ours, by_file, elsewhere, driver=driver
-            )
+        several = judged if self._selection.several_platforms else ()
+        elsewhere = [build for build in several if build.file not in names]
+        by_file |= find_visibility_elsewhere(ours, by_file, elsewhere, driver=driver)
         pythons = {
             python
             for build in builds
@@ -203,9 +202,9 @@ class BuildJudge:
             by_file = dict.fromkeys(by_file, Visibility(action="show"))
         wheels = [*ours, *(build for vendor, build in others if not vendor)]
         shown = {**visibility.files, **by_file}
-        by_file |= self._find_exposed(project, wheels, listed, shown)
+        by_file |= self._find_exposed(project, wheels, elsewhere, listed, shown)
         visibility = replace(visibility, files=by_file)
-        for name, each in visibility.files.items():
+        for name, each in by_file.items():
             if each.action != "show":
                 logger.debug("%s: %s: %s", name, each.action, each.reason)
         logger.info("%s: %d builds, %s runs", project, len(ours), visibility.newest)
@@ -245,9 +244,8 @@ class BuildJudge:
         if file is None:
             return
         try:
-            metadata = await asyncio.wait_for(
-                self._read_metadata(project, file), PATIENCE
-            )
+            reading = self._read_metadata(project, file)
+            metadata = await asyncio.wait_for(reading, PATIENCE)
         except (InputError, OSError, asyncio.TimeoutError, *UNAVAILABLE) as error:
             logger.info("%s: METADATA cannot be read: %s", file.filename, error)
             return
@@ -309,17 +307,20 @@ class BuildJudge:
         self,
         project: str,
         wheels: Iterable[Build],
+        elsewhere: Iterable[Build],
         listed: Mapping[str, model.File],
         files: Mapping[str, Visibility],
     ) -> dict[str, Visibility]:
         """Find the files of a page that only the verdicts on others would expose."""
         target = self._selection.target
-        no_wheels = target is not None and target.builds(project)
+        wheels = () if target is not None and target.builds(project) else wheels
+        here = find_candidates(project, wheels, listed, target)
         changed = find_exposed(
-            find_candidates(project, () if no_wheels else wheels, listed, target),
+            chain(here, (replace(build, pythons=ELSEWHERE) for build in elsewhere)),
             files,
             {key for key, file in listed.items() if is_yanked(file)},
             self._selection.named.get(project, ()),
+            known=target is not None,
         )
         return {name: each for name, each in changed.items() if "/" not in name}
 
