@@ -21,18 +21,16 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
-from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.http.ranges import Comparison, Parts
+from nvp.index.http.urls import Settings
 from nvp.index.selection import reader as reading
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.kept import (
     FRESH,
-    MARK,
     Aging,
     Kept,
     MetadataStore,
     kept_path,
-    mark_of,
 )
 from nvp.index.selection.options import trusted_cache
 from nvp.index.selection.pieces import CopiedWheel
@@ -222,107 +220,6 @@ def test_what_was_read_of_one_url_is_not_for_another(
         assert store(other) is None
     assert reader.find_inspected(mine) is not None
     assert reader.metadata.find(mine) is not None
-
-
-@pytest.mark.parametrize("later", [False, True])
-def test_refused_metadata_is_deleted_whatever_its_signature(
-    later: bool, tmp_path: Path
-) -> None:
-    """The page may have another signature when the wheel is compared."""
-    store, parts = MetadataStore(tmp_path, time.monotonic), Parts(9, {(0, 1, "a")})
-    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
-    first, second = (replace(wheel, url=f"{wheel.url}?signature={n}") for n in "12")
-    store.keep(first, Kept(b"", parts))
-    if later:
-        store = MetadataStore(tmp_path, time.monotonic)
-        assert store.read(first) == Kept(b"", parts)
-    store.hand_out(first, Kept(b"", parts))
-    assert store.find(first) == Kept(b"", parts)
-    store.settle(second, store.find_unverified(second), ChangedFileError("another"))
-    assert store.is_refused(first)
-    # An installer that resumes the download lets it be read again.
-    store.keep(first, Kept(b"", parts))
-    assert store.find(first) is None
-    assert not [*tmp_path.iterdir()]
-    store.keep(first, Kept(b""))
-    assert store.find(first) == Kept(b"")
-
-
-@pytest.mark.parametrize("order", [b"lt", b"tl"])
-def test_a_server_that_sends_two_metadata_of_a_wheel(
-    order: bytes, tmp_path: Path
-) -> None:
-    """One installer may get the lie, when the truth is what will be compared."""
-    store = MetadataStore(tmp_path, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
-    for number in order:
-        parts = Parts(9, {(0, 1, str(number))})
-        store.keep(wheel, Kept(bytes([number]), parts))
-    assert store.find(wheel) is None
-    assert not [*tmp_path.iterdir()]
-    with pytest.raises(UpstreamError, match="two different METADATA"):
-        store.hand_out(wheel, Kept(bytes([number]), parts))
-    # A file without a hash may have changed.
-    changing = replace(wheel, hashes={})
-    for number in order:
-        store.keep(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
-    store.hand_out(changing, Kept(bytes([number]), Parts(9, {(0, 1, str(number))})))
-
-
-@pytest.mark.parametrize("hashes", [{"sha256": "a" * 64}, {"sha512": "a" * 128}, {}])
-def test_an_index_that_names_a_wheel_differently_on_each_page(
-    hashes: dict[str, str],
-) -> None:
-    """What an installer got must still be compared: from there, or announced there."""
-    store = MetadataStore(None, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes=hashes)
-    moved = replace(wheel, url=f"https://mirror.example/{wheel.filename}")
-    announced = replace(wheel, dist_info_metadata=True)
-    lie = Kept(b"a lie", Parts(9, {(0, 1, "0")}))
-    store.hand_out(wheel, lie)
-    assert store.find_unverified(announced) == (lie.parts,)
-    # Without a hash, it may be another file.
-    assert store.find_unverified(moved) == ((lie.parts,) if hashes else ())
-    store.settle(announced, (), ChangedFileError("another"))
-    assert store.is_refused(wheel)
-    assert store.is_refused(moved) is bool(hashes)
-
-
-def test_what_was_sent_is_noted_also_if_another_client_got_the_wheel() -> None:
-    """The second reader gets the whole wheel, so nothing of it must be compared."""
-    store = MetadataStore(None, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
-    lie = Kept(b"a lie", Parts(9, {(0, 1, "0")}))
-    store.keep(wheel, lie)
-    store.keep(wheel, Kept(b"the truth"))
-    store.hand_out(wheel, lie)
-    assert store.find_unverified(wheel) == (lie.parts,)
-
-
-def test_a_wheel_is_found_by_the_mark_of_its_metadata() -> None:
-    """The next page may hide the wheel, or give other hashes."""
-    store = MetadataStore(None, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes={"sha512": "a" * 128})
-    other = replace(wheel, hashes={"sha256": "a" * 64})
-    store.hand_out(wheel, Kept(b"verified"))
-    assert store.find_sent(model.RequestContext({MARK: mark_of(wheel)})) is None
-    store.hand_out(wheel, Kept(b"a lie", Parts(9, {(0, 1, "0")})))
-    assert store.find_sent(model.RequestContext({MARK: mark_of(wheel)})) == wheel
-    assert store.find_sent(model.RequestContext({MARK: mark_of(other)})) is None
-    assert store.find_sent(None) is None
-
-
-def test_a_server_that_sends_other_parts_each_time() -> None:
-    """Those of a lie must not be forgotten after enough other ones."""
-    store = MetadataStore(None, time.monotonic)
-    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
-    sent = [Kept(b"", Parts(9, {(0, n, "0")})) for n in range(9)]
-    for kept in [*sent[:8], *sent[:8]]:
-        store.hand_out(wheel, kept)
-    assert len(store.find_unverified(wheel)) == 8
-    with pytest.raises(UpstreamError, match="other parts of it each time"):
-        store.hand_out(wheel, sent[8])
-    assert store.is_refused(wheel)
 
 
 def test_runs_that_trust_other_hosts_have_a_cache_of_their_own(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import ChangedFileError, Comparison, Parts, RangeSupport
+from nvp.index.http.ranges import Comparison, RangeSupport
 from nvp.index.releases.pinned import _Wheels
 from nvp.index.selection import kept
 from nvp.index.selection.core_metadata import Announcer
 from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path, key_of
-from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
+from nvp.index.selection.pieces import CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
 
@@ -142,83 +142,6 @@ def test_it_is_too_large(tmp_path: Path) -> None:
     assert metadata.find(wheel) is None
 
 
-def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
-    """METADATA may be read again while the wheel passes through the server."""
-    store = MetadataStore(tmp_path, time.monotonic)
-    wheel, first, second = file("a"), Parts(), Parts()
-    first.add(0, b"first", 9)
-    second.add(0, b"second", 9)
-    store.keep(wheel, Kept(b"same", first))
-    store.hand_out(wheel, Kept(b"same", first))
-    store.keep(wheel, Kept(b"same", second))
-    store.settle(wheel, [first], None)
-    assert store.find(wheel) == Kept(b"same", second)
-    # The next process must also compare the wheel.
-    other = MetadataStore(tmp_path, time.monotonic)
-    assert other.find(wheel) is None
-    assert other.read(wheel) == Kept(b"same", second)
-    other.hand_out(wheel, Kept(b"same", second))
-    signed = replace(wheel, url=f"https://user:x@{wheel.url[8:]}?signature=1#a=b")
-    assert other.find_unverified(signed) == (second,)
-    other.settle(wheel, [second], None)
-    assert other.find_unverified(wheel) == ()
-    assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"same")
-
-
-def test_what_another_client_got_does_not_count() -> None:
-    """A server may run for weeks, and forgets METADATA of the wheels read first."""
-    store = MetadataStore(None, time.monotonic)
-    wheel, lie, truth = file("a"), Parts(), Parts()
-    lie.add(0, b"false", 9)
-    truth.add(0, b"right", 9)
-    for parts in (lie, truth, truth):
-        store.keep(wheel, Kept(b"", parts))
-        store.hand_out(wheel, Kept(b"", parts))
-    assert store.find_unverified(wheel) == (lie, truth)
-    store.settle(wheel, [truth], None)
-    assert store.find_unverified(wheel) == (lie, truth)
-    # A file without a hash may have changed.
-    changing = replace(wheel, hashes={})
-    store.settle(wheel, [lie, truth], None)
-    for parts in (lie, truth):
-        store.keep(changing, Kept(b"", parts))
-        store.hand_out(changing, Kept(b"", parts))
-    assert store.find_unverified(changing) == (truth,)
-
-
-def test_one_index_refuses_no_wheel_of_another() -> None:
-    """A page can list the wheel of another index with a wrong hash."""
-    store = MetadataStore(None, time.monotonic)
-    honest, parts = file("a"), Parts(9, {(0, 1, "a" * 64)})
-    for hashes in ({}, {"sha256": "b" * 64}, {"sha512": "a" * 128}):
-        hostile = replace(honest, hashes=hashes)
-        store.keep(hostile, Kept(b"", parts))
-        store.hand_out(hostile, Kept(b"", parts))
-        store.settle(hostile, [parts], ChangedFileError("another one"))
-        assert store.is_refused(hostile)
-        assert not store.is_noted(honest)
-
-
-def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
-    """Otherwise, an honest wheel would be refused, and a false one never found."""
-    store = MetadataStore(None, time.monotonic)
-    wheels = []
-    for letter in "ab":
-        url = f"https://files.example/get?file={letter}.whl"
-        wheel = replace(file(letter), url=url, filename=f"{letter}-{NAME}")
-        parts = Parts()
-        parts.add(0, letter.encode(), 9)
-        store.keep(wheel, Kept(b"", parts))
-        store.hand_out(wheel, Kept(b"", parts))
-        wheels.append((wheel, parts))
-    for wheel, parts in wheels:
-        assert store.find_unverified(wheel) == (parts,)
-    (lying, parts), (honest, _) = wheels
-    store.settle(lying, [parts], ChangedFileError("another one"))
-    assert store.is_refused(lying)
-    assert not store.is_refused(honest)
-
-
 def test_only_the_query_may_name_a_file(tmp_path: Path) -> None:
     """A page can give the hash of one file to another on the same server."""
     for memory in (True, False):
@@ -314,24 +237,6 @@ def test_a_local_wheel_is_read_each_time(has_url: bool, tmp_path: Path) -> None:
         assert later.metadata.find(wheel) is None
 
 
-@pytest.mark.parametrize("copied", [False, True])
-def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> None:
-    """Another index may give none for the same URL, and its wheel may be another."""
-    own, reader = file(), Reader(Client())
-    resource = model.HttpResource(url=own.url)
-    if copied:
-        reader._copies.put(own.url, copied_wheel(b"other", own.url))
-    else:
-        for wheel in (own, replace(own, hashes={})):
-            parts = Parts(5, {(0, 1, wheel.hashes.get("sha256", ""))})
-            reader.metadata.keep(wheel, Kept(b"", parts))
-            reader.metadata.hand_out(wheel, Kept(b"", parts))
-    checked = reader.find_checked(resource, own, always=copied)
-    assert isinstance(checked, ComparedWheel)
-    assert checked.hashes == own.hashes
-    assert checked.parts == (() if copied else (Parts(5, {(0, 1, "a" * 64)}),))
-
-
 def test_the_key_of_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,8 +297,10 @@ def test_few_servers_of_a_page_are_tested() -> None:
         replace(file(), filename=f"a{n}-{NAME}", url=f"https://h{n}/{NAME}")
         for n in range(50)
     ]
-    _, announced = asyncio.run(announcer.announce(files))
-    assert [*announced.values()] == files[-16:]
+    shown, _ = asyncio.run(announcer.announce(files))
+    assert [bool(file.dist_info_metadata) for file in shown] == [False] * 34 + [
+        True
+    ] * 16
     assert len(asked) == 16
 
 

@@ -29,10 +29,21 @@ from ..http.client import Client
 from ..http.ranges import RangeSupport
 from ..http.threads import Turn
 from ..http.urls import METADATA
-from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
+from .core_metadata import Announcer, Evaluator, compare
+from .kept import (
+    FOREVER,
+    PAGES,
+    WARNED,
+    Aging,
+    Kept,
+    SentMetadata,
+    is_named,
+    mark_of,
+    request_of,
+    weigh,
+)
 from .options import Selection
-from .pieces import UNAVAILABLE
+from .pieces import UNAVAILABLE, location_of
 from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
@@ -49,6 +60,7 @@ from .shown import (
 )
 from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
+from .wheel_files import read_names
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +181,7 @@ class VariantRepository(RepositoryContainer):
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
+        self._sent = SentMetadata(self.reader.metadata, self.reader.clock)
         # Later requests for the files of these pages need them.
         self._pages: Aging[str, ShownPage] = Aging(
             PAGES, FOREVER, weigh=attrgetter("memory")
@@ -216,7 +229,7 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await _read_names(self._after, project)
+            pages = await read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
@@ -291,14 +304,15 @@ class VariantRepository(RepositoryContainer):
     ) -> model.Resource:
         suffix = METADATA if resource_name.endswith(METADATA) else ""
         name = resource_name.removesuffix(suffix)
+        request = request_of(project, name, request_context)
         announcer = self._shared.announcer
         page = self._pages.get(project)
         if page is None and announcer is not None:
             # Make the page: an installer that has cached it requests only the file.
             _, page = await self.show(project)
-        file = page.announced.get(name) if page is not None else None
-        found = page.find_offer(name) if page is not None else None
-        if page is not None and found is not None:
+        page = page or self.last(project)
+        file, found = page.announced.get(name), page.find_offer(name)
+        if found is not None:
             name = found[1].wheel.file_name
             # Variants are selected among the last files of each name.
             file = next((x for x in reversed(page.files) if x.filename == name), None)
@@ -306,32 +320,33 @@ class VariantRepository(RepositoryContainer):
             # The request means another file of the name, or one of an earlier page.
             file = found = None
             name = resource_name.removesuffix(suffix)
-        if page is not None and found is not None:
-            evaluated = await self._variants.evaluate(
-                file, *found, metadata=bool(suffix)
+        result: model.Resource | Kept | None = None
+        if found is not None:
+            result = await self._variants.evaluate(file, *found, metadata=bool(suffix))
+        if result is None and file and suffix and announcer and name in page.announced:
+            file = page.announced[name]
+            result = await announcer.read(self.source, project, file)
+        if isinstance(result, Kept) and file is not None:
+            self._sent.add(request, file, result)
+            return model.TextResource(text=result.content.decode())
+        if result is None or isinstance(result, Kept):
+            result = await self.source.get_resource(
+                project,
+                resource_name if found is None else name + suffix,
+                request_context=request_context,
             )
-            if evaluated is not None:
-                return evaluated
-        if file and suffix and announcer and page and name in page.announced:
-            text = await announcer.read(self.source, project, page.announced[name])
-            return model.TextResource(text=text)
-        resource = await self.source.get_resource(
-            project,
-            resource_name if found is None else name + suffix,
-            request_context=request_context,
-        )
-        # A later page may hide the wheel, or give other hashes.
-        sent = self.reader.metadata.find_sent(request_context)
-        file = None if suffix else sent or file
-        if file is None:
-            return self.reader.find_copy(resource)
+        result = self.reader.find_copy(result)
+        if suffix:
+            return result
         # If another wheel of the label has markers, the page has no hashes for it.
         always = found is not None and found[1].label in (
             found[0].rewritten | found[0].held
         )
-        if not (always or sent) and getattr(resource, "url", file.url) != file.url:
-            return self.reader.find_copy(resource)  # another file of the same name
-        return self.reader.find_checked(resource, file, always=always)
+        if file is not None and isinstance(result, model.HttpResource) and not always:
+            moved = replace(file, url=result.url)  # by a later page
+            file = file if mark_of(moved) == mark_of(file) else None
+        file = file or model.File(name, location_of(result), {})
+        return compare(result, file, self._sent, request, always=always)
 
     @property
     def evaluator(self) -> Evaluator:
@@ -401,7 +416,7 @@ class VariantRepository(RepositoryContainer):
             return files, PageVerdicts(project=project), {}
         judged = await judge.judge(self.source, project, files)
         files = tuple(judged.apply(files))
-        if announcer is None:
+        if announcer is None or self._sent.is_full:
             return files, judged, {}
         index = getattr(self.source, "identifies", None)
         shown, announced = await announcer.announce(files, index)
@@ -418,7 +433,7 @@ class VariantRepository(RepositoryContainer):
         pinned = pins.get(project)
         if pinned is None:
             return None, None
-        pages = await _read_names([*self._before, *self._after], project)
+        pages = await read_names([*self._before, *self._after], project)
         names = [file.filename for file in files]
         labels = all_labels([*names, *chain(*pages)], judged)
         if pinned in labels:
@@ -433,18 +448,3 @@ class VariantRepository(RepositoryContainer):
         if not self._warned.get(message):
             self._warned.put(message, True)
             self._warn(message)
-
-
-async def _read_names(
-    repositories: Sequence[SimpleRepository], project: str
-) -> list[list[str]]:
-    """Return a project's file names in each repository, without unreadable pages."""
-
-    async def read(repository: SimpleRepository) -> list[str]:
-        try:
-            page = await repository.get_project_page(project)
-        except (InputError, *UNAVAILABLE):
-            return []
-        return [file.filename for file in page.files]
-
-    return await asyncio.gather(*map(read, repositories))

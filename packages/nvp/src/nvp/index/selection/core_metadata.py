@@ -20,7 +20,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -39,17 +39,15 @@ from ...wheels.archive import (
 )
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .kept import METADATA_KEY, Kept, whole_key
+from .kept import METADATA_KEY, Kept, Request, SentMetadata, whole_key
 from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
     Check,
     ComparedWheel,
     CopiedWheel,
-    Settle,
     Waiting,
     find_own,
-    location_of,
 )
 from .reader import Reader
 from .renaming import find_label
@@ -123,8 +121,8 @@ class Announcer:
             kept = known.find(file) if is_only else None
             readable = file.filename in large and sends.get(server_of(file.url), False)
             is_shown = (kept or readable) and not known.is_refused(file)
-            # An installer may have METADATA that an earlier page announced.
-            if is_shown or known.is_noted(file):
+            # An installer may request METADATA that an earlier page announced.
+            if kept or (is_only and file.filename in large):
                 announced[file.filename] = file
             content = (
                 kept.content if kept and self._is_used(file, kept.content) else None
@@ -134,7 +132,7 @@ class Announcer:
 
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
-    ) -> str:
+    ) -> Kept:
         """Return the METADATA that was announced for a wheel.
 
         :raises InputError: METADATA cannot be read, or lacks a name or a version.
@@ -148,9 +146,8 @@ class Announcer:
             self._reading[key] = Waiting(asyncio.ensure_future(work))
             self._reading[key].work.add_done_callback(lambda _: self._reading.pop(key))
         if (kept := await self._reading[key].wait()) is None:
-            return ""  # The client has ended.
-        self._reader.metadata.hand_out(file, kept)
-        return kept.content.decode("utf-8", "replace")
+            return Kept(b"")  # The client has ended.
+        return kept
 
     def _downloads(self, file: model.File, content: bytes | None) -> Check | None:
         if content is not None and self._is_used(file, content):
@@ -210,27 +207,13 @@ def _with_metadata(file: model.File, kept: bytes | None) -> model.File:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedWheel(model.Resource):
+class EvaluatedWheel(ComparedWheel):
     """A wheel that is rewritten while it is sent.
 
-    :param original: the location of the wheel.
-    :param plan: the parts of the wheel to replace.
-    :param hashes: the hashes of the original on the page, keyed by algorithm.
-    :param parts: the parts of the wheel that were read for the plan.
+    :param plan: the parts of the wheel to replace, which was made from ``parts``.
     """
 
-    original: model.Resource
     plan: RewritePlan
-    hashes: Mapping[str, str]
-    parts: tuple[Parts, ...] = ()
-    settle: Settle = lambda _: None
-    context: model.Context = field(default_factory=model.Context)
-    to_cache: bool = False
-
-    @property
-    def place(self) -> str:
-        """The URL or the path of the original."""
-        return location_of(self.original)
 
     @property
     def size(self) -> int | None:
@@ -251,8 +234,32 @@ class HeldWheel(ComparedWheel):
     plan: Callable[[CopiedWheel], Awaitable[RewritePlan | None]]
 
 
-SentWheel = EvaluatedWheel | ComparedWheel | CopiedWheel
+SentWheel = ComparedWheel | CopiedWheel
 """Resources that installers must get from here, and not by a redirect."""
+
+
+def compare(
+    wheel: model.Resource,
+    file: model.File,
+    sent: SentMetadata,
+    request: Request,
+    *,
+    always: bool,
+) -> model.Resource:
+    """Return a resource that compares a wheel with the METADATA that was sent.
+
+    :param always: whether to compare the hashes of ``file`` also if none was sent,
+        because installers do not get the hashes.
+    :raises UpstreamError: the wheel recently failed its verification.
+    """
+    parts = sent.find(request, file)
+    if not isinstance(wheel, ComparedWheel):
+        if not (parts or always):
+            return wheel
+        wheel = ComparedWheel(original=wheel, hashes=file.hashes)
+    parts += wheel.parts
+    settle = functools.partial(sent.settle, request, file, parts)
+    return replace(wheel, parts=parts, settle=settle)
 
 
 MakeVariant = Callable[[], "SelectedVariant"]
@@ -333,13 +340,11 @@ class Evaluator:
         if plan is None:
             return None
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
-        read = (parts, *self._reader.metadata.find_unverified(file))
         return EvaluatedWheel(
             original=self._reader.find_copy(original),
             plan=plan,
             hashes=file.hashes,
-            parts=read,
-            settle=functools.partial(self._reader.metadata.settle, file, read),
+            parts=(parts,),
         )
 
     async def hold(
@@ -368,14 +373,11 @@ class Evaluator:
                 copy.read, lambda opened: plan_rewrite(opened, evaluate)
             )
 
-        read = self._reader.metadata.find_unverified(file)
         return HeldWheel(
             original=original,
             hashes=file.hashes,
             refusal=refusal,
             plan=plan,
-            parts=read,
-            settle=functools.partial(self._reader.metadata.settle, file, read),
         )
 
     async def depends_on_variant(

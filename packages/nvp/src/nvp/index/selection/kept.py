@@ -58,7 +58,7 @@ MARK = "mark"
 """The key of the `mark_of` a file in the context of a request."""
 
 SIZE_KEY = "_nvidia_variant_provider_size"
-"""The key for the `memory_of` the text of a page."""
+"""The key for the memory of the values of a page without its files, in bytes."""
 
 PAGES = 256 * 1024 * 1024
 """The maximum memory of the pages in a cache, in bytes."""
@@ -66,25 +66,18 @@ PAGES = 256 * 1024 * 1024
 WARNED = 1000
 """The maximum number of warnings that are remembered, to give none twice."""
 
-_MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
 _PAGE, _FILE = 4096, 400
-"""The memory of a value after each character of a page, of a page, and of a file, in
-bytes. These are measured: a page of many small values takes 35 times its size."""
+"""The measured memory of a page and of a file without their text, in bytes."""
 
 _REMEMBERED = 32 * 1024 * 1024
 """The maximum size of METADATA that is cached in memory, in bytes."""
 
 _NOTED, _MOST_PARTS = 20_000, 8
-"""The maximum number of wheels that are recorded for verification, and the maximum
-number of times that METADATA of a wheel was read."""
+"""The maximum number of wheels of an index that are recorded for verification, and the
+maximum number of times that METADATA of a wheel was read."""
 
-
-def memory_of(body: bytes) -> int:
-    """Return the estimated memory of the values of a page in bytes, without files."""
-    # Text with other characters, perhaps escaped, takes up to four bytes for each.
-    is_wide = not body.isascii() or b"\\u" in body or b"&" in body
-    size = sum(each * body.count(sign) for sign, each in _MEMORY.items())
-    return size + len(body) * (4 if is_wide else 1)
+_RUN = 24 * 3600.0
+"""Seconds in which an installer that got METADATA requests the wheel."""
 
 
 def weigh(page: model.ProjectDetail) -> int:
@@ -154,7 +147,8 @@ class Aging(Generic[K, V]):
         return [v for since, v in self._entries.values() if now - since < self._age]
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """Return the number of fresh entries."""
+        return len(self.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +174,7 @@ class MetadataStore:
         self._memory: Aging[str, Kept] = Aging(
             _REMEMBERED, FRESH, clock, weigh=lambda kept: _PAGE + len(kept.content)
         )
-        self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
-        self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
-        self._sent: Aging[str, model.File] = Aging(_NOTED, FOREVER)  # by `mark_of`
+        self._refused: Aging[str, bool] = Aging(_NOTED, FRESH, clock)
         # The last `whole_key`, which differs if the page now has another signature.
         self._last: Aging[str, str] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
@@ -209,11 +201,6 @@ class MetadataStore:
 
     def keep(self, file: model.File, kept: Kept) -> None:
         """Cache METADATA of a file, unless it is read from one that was refused."""
-        last = self.find(file)
-        is_other = last and last.parts and kept.parts and last.content != kept.content
-        # An installer may get one of them, while the other one is noted for comparison.
-        if is_other and file.hashes:
-            self._refuse(file, "its server sends two different METADATA")
         if kept.parts is not None and self.is_refused(file):
             return  # an installer may have resumed the download
         document = None
@@ -239,50 +226,87 @@ class MetadataStore:
         folder = self._folder if _is_verifiable(file) else None
         return kept_path(folder, file, "metadata")
 
-    def hand_out(self, file: model.File, kept: Kept) -> None:
-        """Record that METADATA is sent to an installer, to verify the wheel later.
-
-        :raises UpstreamError: the wheel recently failed its verification.
-        """
-        noted = self.find_unverified(file)
-        if kept.parts is not None:
-            for marked in (file, replace(file, hashes={})):
-                self._sent.put(mark_of(marked), file)
-            # Another client may have METADATA that was read from other parts.
-            others = noted if file.hashes else ()
-            parts = *(item for item in others if item != kept.parts), kept.parts
-            if len(parts) > _MOST_PARTS:
-                self._refuse(file, "its server sends other parts of it each time")
-                self.find_unverified(file)  # raises the error
-            self._unverified.put(_wheel_key(file), parts)
-
-    def find_sent(self, context: model.RequestContext | None) -> model.File | None:
-        """Return the file of a request by its `MARK`, if its METADATA was sent."""
-        mark = context.context.get(MARK) if context is not None else None
-        return self._sent.get(mark) if isinstance(mark, str) else None
-
-    def find_unverified(self, file: model.File) -> tuple[Parts, ...]:
-        """Return the parts to compare a wheel with: those of METADATA handed out.
-
-        :raises UpstreamError: the wheel recently failed its verification.
-        """
-        key = _wheel_key(file)
-        if (refusal := self._refused.get(key)) is not None:
-            # Use 403, because pip retries after a server error.
-            raise UpstreamError(refusal, file.url, status=403)
-        return self._unverified.get(key) or ()
-
     def is_refused(self, file: model.File) -> bool:
         """Return whether the wheel failed its verification in the last ten minutes."""
-        return self._refused.get(_wheel_key(file)) is not None
+        return self._refused.get(key_of(file)) is not None
 
-    def is_noted(self, file: model.File) -> bool:
-        """Return whether `find_unverified` knows something about a wheel."""
-        key = _wheel_key(file)
-        return (self._refused.get(key) or self._unverified.get(key)) is not None
+    def refuse(self, file: model.File, message: str) -> None:
+        """Record that a wheel failed its verification, and delete its METADATA."""
+        logger.info("%s: METADATA is forgotten: %s", file.filename, message)
+        self._refused.put(key_of(file), True)
+        self.refusals.append(f"{file.filename}: {message}, so it was not sent")
+        for whole in filter(None, (whole_key(file), self._last.get(key_of(file)))):
+            self._memory.drop(whole)
+            self._delete(whole)
+
+
+Request = tuple[str, str]
+"""The project of a request, and the `MARK` of its file; see `request_of`."""
+
+
+def request_of(
+    project: str, name: str, context: model.RequestContext | None
+) -> Request:
+    """Return the key of all requests for one file of a project, and for its METADATA.
+
+    An installer gets both by one URL, whatever the pages say in the meantime.
+    """
+    mark = context.context.get(MARK) if context is not None else None
+    return project, str(mark or name)
+
+
+class SentMetadata:
+    """The METADATA that an index sent, to verify the wheel that is sent later.
+
+    :param store: forgets METADATA of the wheels that differ from it.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._parts: Aging[Request, tuple[Parts, ...]] = Aging(_NOTED + 1, _RUN, clock)
+        self._refused: Aging[Request, str] = Aging(_NOTED, FRESH, clock)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other METADATA may be sent: no record may be lost for it."""
+        return len(self._parts) >= _NOTED
+
+    def add(self, request: Request, file: model.File, kept: Kept) -> None:
+        """Record the METADATA that is sent to an installer.
+
+        :raises UpstreamError: the wheel recently failed its verification, or `is_full`.
+        """
+        sent = self.find(request, file)
+        if kept.parts is None:
+            return
+        # Another client may have METADATA that was read from other parts. A file
+        # without a hash may have changed.
+        others = sent if file.hashes else ()
+        parts = *(item for item in others if item != kept.parts), kept.parts
+        if len(parts) > _MOST_PARTS:
+            self._refuse(request, file, "its server sends other parts of it each time")
+            self.find(request, file)  # raises the error
+        if not sent and self.is_full:
+            message = "too many wheels whose METADATA was sent are not downloaded"
+            raise UpstreamError(message, file.url, hint="use --no-range-metadata")
+        self._parts.put(request, parts)
+
+    def find(self, request: Request, file: model.File) -> tuple[Parts, ...]:
+        """Return the parts of a wheel from which the sent METADATA was read.
+
+        :raises UpstreamError: the wheel recently failed its verification.
+        """
+        if (refusal := self._refused.get(request)) is not None:
+            # Use 403, because pip retries after a server error.
+            raise UpstreamError(refusal, file.url, status=403)
+        return self._parts.get(request) or ()
 
     def settle(
-        self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
+        self,
+        request: Request,
+        file: model.File,
+        parts: Sequence[Parts],
+        error: ChangedFileError | None,
     ) -> None:
         """Record whether a wheel has the parts from which its METADATA was read.
 
@@ -290,33 +314,19 @@ class MetadataStore:
 
         :param error: the difference; ``None`` if the wheel has these parts.
         """
-        key = _wheel_key(file)
-        if all(item in parts for item in self._unverified.get(key) or ()):
-            self._unverified.drop(key)
-        if error is None:
-            kept = self.find(file) or self.read(file)
-            if kept is not None and kept.parts in parts:
-                self.keep(file, replace(kept, parts=None))
+        if error is not None:
+            # Another installer may still have this METADATA.
+            self._refuse(request, file, error.message)
             return
-        self._refuse(file, error.message)
+        if all(item in parts for item in self._parts.get(request) or ()):
+            self._parts.drop(request)
+        kept = self._store.find(file) or self._store.read(file)
+        if kept is not None and kept.parts in parts:
+            self._store.keep(file, replace(kept, parts=None))
 
-    def _refuse(self, file: model.File, message: str) -> None:
-        logger.info("%s: METADATA is forgotten: %s", file.filename, message)
-        self._refused.put(_wheel_key(file), message)
-        self.refusals.append(f"{file.filename}: {message}, so it was not sent")
-        for whole in filter(None, (whole_key(file), self._last.get(key_of(file)))):
-            self._memory.drop(whole)
-            self._delete(whole)
-
-
-def _wheel_key(file: model.File) -> str:
-    """Return the key of a wheel that one client may get from several URLs.
-
-    An index may name another server, or announce METADATA, on each of its pages.
-    """
-    if hashes := given_sha256(file) or sorted(file.hashes.items()):
-        return repr((file.filename, hashes))
-    return key_of(replace(file, dist_info_metadata=None))
+    def _refuse(self, request: Request, file: model.File, message: str) -> None:
+        self._refused.put(request, message)
+        self._store.refuse(file, message)
 
 
 def key_of(file: model.File) -> str:

@@ -142,13 +142,15 @@ def location_of(resource: model.Resource) -> str:
 class ComparedWheel(model.Resource):
     """A wheel that is compared, while it is sent, with the parts read for METADATA.
 
+    :param original: the wheel, or its location.
     :param hashes: the hashes on the page, keyed by algorithm.
+    :param parts: the parts that were read.
     """
 
     original: model.Resource
     hashes: Mapping[str, str]
-    parts: tuple[Parts, ...]
-    settle: Settle
+    parts: tuple[Parts, ...] = ()
+    settle: Settle = lambda _: None
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
 

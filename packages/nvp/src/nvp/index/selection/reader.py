@@ -46,11 +46,19 @@ from ..http.urls import (
     find_other,
     is_http,
 )
-from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
+from .kept import (
+    FRESH,
+    LIFE,
+    LONGEST,
+    Aging,
+    Kept,
+    MetadataStore,
+    kept_path,
+    whole_key,
+)
 from .options import part_of, trusted_cache
 from .pieces import (
     Check,
-    ComparedWheel,
     CopiedWheel,
     client_of,
     find_own,
@@ -108,7 +116,7 @@ class Reader:
         self.client = client
         cache = trusted_cache(cache, client.settings)
         folder = part_of(Path(cache, "metadata"), served) if cache else None
-        self.metadata = MetadataStore(folder, clock)
+        self.metadata, self.clock = MetadataStore(folder, clock), clock
         self._ranges = ranges
         self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
         self.large = asyncio.Lock()
@@ -260,27 +268,6 @@ class Reader:
         if not _is_local(file):
             self.metadata.keep(file, sent)
         return sent
-
-    def find_checked(
-        self, resource: model.Resource, file: model.File, *, always: bool = False
-    ) -> model.Resource:
-        """Return a resource that compares the file with the parts read for METADATA.
-
-        :param file: the file on the index; its hashes are compared too.
-        :param always: whether to compare the hashes also without METADATA that was
-            sent, because installers do not get the hashes.
-        :raises UpstreamError: the wheel recently failed its verification.
-        """
-        resource = self.find_copy(resource)
-        parts = self.metadata.find_unverified(file)
-        if not (parts or always):
-            return resource
-        return ComparedWheel(
-            original=resource,
-            hashes=file.hashes,
-            parts=parts,
-            settle=functools.partial(self.metadata.settle, file, parts),
-        )
 
     async def _fetch_metadata(
         self,

@@ -26,7 +26,7 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
-from .kept import FOREVER, Aging, key_of, weigh_text
+from .kept import FOREVER, Aging, Kept, key_of, weigh_text
 from .options import Later, Selection
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
@@ -394,7 +394,7 @@ class VariantSelector:
         offer: Offer,
         *,
         metadata: bool,
-    ) -> model.Resource | None:
+    ) -> model.Resource | Kept | None:
         """Return a wheel or METADATA with markers resolved; ``None`` without markers.
 
         :param file: the wheel on the page of the index.
@@ -437,8 +437,7 @@ class VariantSelector:
         if refusal is not None:
             raise self._refused(name, refusal)
         if metadata:
-            self._files.metadata.hand_out(file, kept)
-            return model.TextResource(text=kept.content.decode())
+            return kept
         return await self.evaluator.rewrite(release.project, file, variant)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:

@@ -310,6 +310,21 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
     return frozenset(label for name in names if (label := _label_of(name)) is not None)
 
 
+async def read_names(
+    repositories: Sequence[SimpleRepository], project: str
+) -> list[list[str]]:
+    """Return a project's file names in each repository, without unreadable pages."""
+
+    async def read(repository: SimpleRepository) -> list[str]:
+        try:
+            page = await repository.get_project_page(project)
+        except (InputError, *UNAVAILABLE):
+            return []
+        return [file.filename for file in page.files]
+
+    return await asyncio.gather(*map(read, repositories))
+
+
 def has_label(name: str, label: str) -> bool:
     """Return whether a wheel has a label that the user requested."""
     own = _label_of(name)

@@ -41,7 +41,6 @@ from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import (
     HAS_ENDED,
-    ComparedWheel,
     IndexFile,
     open_local,
     read_pieces,
@@ -380,7 +379,7 @@ class _Handlers:
                 del head.headers["Content-Length"]
             return head
         stack = AsyncExitStack()
-        compared = wheel.original if isinstance(wheel, ComparedWheel) else None
+        compared = wheel.original if wheel.size is None else None
         if isinstance(compared, model.HttpResource):
             opened = self._source.client.stream(compared.url, _AS_IT_IS)
             response = await stack.enter_async_context(opened)

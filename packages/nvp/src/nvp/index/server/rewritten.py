@@ -57,7 +57,7 @@ async def rewrite_pieces(
     yield end
 
 
-def _settle(wheel: EvaluatedWheel | ComparedWheel, comparison: Comparison) -> None:
+def _settle(wheel: ComparedWheel, comparison: Comparison) -> None:
     try:
         comparison.finish()
     except ChangedFileError as error:
@@ -201,9 +201,9 @@ def make_pieces(
         return pieces
     if isinstance(wheel, HeldWheel):
         return pass_on(wheel, pieces, hashes)
-    if isinstance(wheel, ComparedWheel):
-        return check_pieces(wheel, pieces)
-    return rewrite_pieces(wheel, pieces, hashes)
+    if isinstance(wheel, EvaluatedWheel):
+        return rewrite_pieces(wheel, pieces, hashes)
+    return check_pieces(wheel, pieces)
 
 
 async def save_rewritten(
