@@ -92,6 +92,10 @@ def test_what_another_client_got_does_not_count() -> None:
     for kept in (one, other):
         sent.add(REQUEST, changing, kept)
     assert sent.find(REQUEST, changing) == (parts(1),)
+    # An earlier page may have given the hash.
+    sent.add(REQUEST, wheel, one)
+    sent.add(REQUEST, changing, lie(2))
+    assert sent.find(REQUEST, changing) == (parts(), parts(2))
 
 
 @pytest.mark.parametrize("minutes", [0, 11, 23 * 60])

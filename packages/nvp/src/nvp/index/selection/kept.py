@@ -263,7 +263,10 @@ class SentMetadata:
 
     def __init__(self, store: MetadataStore, clock: Callable[[], float]) -> None:
         self._store = store
-        self._parts: Aging[Request, tuple[Parts, ...]] = Aging(_NOTED + 1, _RUN, clock)
+        # The parts of each wheel, and whether the page had hashes for it.
+        self._parts: Aging[Request, tuple[tuple[Parts, bool], ...]] = Aging(
+            _NOTED + 1, _RUN, clock
+        )
         self._refused: Aging[Request, str] = Aging(_NOTED, FRESH, clock)
 
     @property
@@ -279,10 +282,11 @@ class SentMetadata:
         sent = self.find(request, file)
         if kept.parts is None:
             return
+        own = kept.parts, bool(file.hashes)
         # Another client may have METADATA that was read from other parts. A file
         # without a hash may have changed.
-        others = sent if file.hashes else ()
-        parts = *(item for item in others if item != kept.parts), kept.parts
+        others = (x for x in self._parts.get(request) or () if x[0] != own[0])
+        parts = *(x for x in others if x[1] or own[1]), own
         if len(parts) > _MOST_PARTS:
             self._refuse(request, file, "its server sends other parts of it each time")
             self.find(request, file)  # raises the error
@@ -299,7 +303,7 @@ class SentMetadata:
         if (refusal := self._refused.get(request)) is not None:
             # Use 403, because pip retries after a server error.
             raise UpstreamError(refusal, file.url, status=403)
-        return self._parts.get(request) or ()
+        return tuple(parts for parts, _ in self._parts.get(request) or ())
 
     def settle(
         self,
@@ -318,7 +322,7 @@ class SentMetadata:
             # Another installer may still have this METADATA.
             self._refuse(request, file, error.message)
             return
-        if all(item in parts for item in self._parts.get(request) or ()):
+        if all(item in parts for item, _ in self._parts.get(request) or ()):
             self._parts.drop(request)
         kept = self._store.find(file) or self._store.read(file)
         if kept is not None and kept.parts in parts:
