@@ -94,6 +94,7 @@ def test_what_another_client_got_does_not_count() -> None:
     assert sent.find(REQUEST, changing) == (parts(1),)
     # An earlier page may have given the hash.
     sent.add(REQUEST, wheel, one)
+    sent.add(REQUEST, changing, one)
     sent.add(REQUEST, changing, lie(2))
     assert sent.find(REQUEST, changing) == (parts(), parts(2))
 

@@ -282,11 +282,12 @@ class SentMetadata:
         sent = self.find(request, file)
         if kept.parts is None:
             return
-        own = kept.parts, bool(file.hashes)
+        known = self._parts.get(request) or ()
+        own = kept.parts, bool(file.hashes) or (kept.parts, True) in known
         # Another client may have METADATA that was read from other parts. A file
         # without a hash may have changed.
-        others = (x for x in self._parts.get(request) or () if x[0] != own[0])
-        parts = *(x for x in others if x[1] or own[1]), own
+        others = (x for x in known if x[0] != kept.parts and (x[1] or file.hashes))
+        parts = *others, own
         if len(parts) > _MOST_PARTS:
             self._refuse(request, file, "its server sends other parts of it each time")
             self.find(request, file)  # raises the error
