@@ -210,6 +210,21 @@ def test_a_line_of_very_many_spaces(response: bytes, blank: bytes, number: int) 
             read_raw(text)
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        OK + b"X: %s\r\n" + LENGTH + b"\r\nx",
+        OK + CHUNKED + b"\r\n1;%s\r\nx\r\n0\r\n\r\n",
+        OK + CHUNKED + b"\r\n1\r\nx\r\n0\r\nX: %s\r\n\r\n",
+    ],
+)
+def test_a_very_long_line(response: bytes) -> None:
+    """Python's parsers of headers take quadratic time, such as for Content-Type."""
+    assert read_raw(response % (b"y" * 16_000)) == b"x"
+    with pytest.raises(UpstreamError, match="too long"):
+        read_raw(response % (b"y" * 17_000))
+
+
 @pytest.mark.parametrize("size", [b"1\n", b"x\r\n", b"1;\nx\r\n", b"\r\n"])
 def test_a_malformed_size_of_a_chunk_is_an_error_at_once(size: bytes) -> None:
     """A line that h11 does not find would end with a timeout, which may pass."""
@@ -220,7 +235,7 @@ def test_a_malformed_size_of_a_chunk_is_an_error_at_once(size: bytes) -> None:
 
 def test_a_head_of_tiny_pieces() -> None:
     """TLS can send each byte in a record of its own; other requests continue."""
-    pieces = [b"x"] * 98_000
+    pieces = [b"x"] * 9000
     stream = LimitedStream(httpcore.AsyncMockStream([OK + b"X: ", *pieces]))
     reads, others = 0, 0
 

@@ -402,6 +402,7 @@ class TestHtml:
             ("text/html", b"\xff"),
             ("text/html", b"<base href='http://[::1/'><a href=x>"),
             ("text/html; charset=unicode_escape", b"<a href=x data-yanked='\\ud800'>"),
+            ("text/html; " + ";" * 1024, b"<a href=x>"),
             ("text/plain", b"x"),
             ("application/zip", b"PK"),
             ("image/png\x1b[31m", b"x"),

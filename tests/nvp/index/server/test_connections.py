@@ -128,16 +128,13 @@ CHUNKED = HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n"
     ("text", "is_read"),
     [
         (HEAD + b"Content-Length: 300\r\n\r\n" + SPACES, True),
-        (CHUNKED + b"12c\r\n" + SPACES + b"\r\n0\r\nX: y\r\n\r\n", True),
         (HEAD + b"X:" + SPACES + b"\0\r\n\r\n", False),
         (HEAD + b"\r\n" + HEAD + b"X:" + SPACES + b"\0\r\n\r\n", False),
         (
             HEAD + b"Content-Length: 1\r\n\r\nx" + HEAD + b"X:" + SPACES + b"\r\n\r\n",
             False,
         ),
-        (CHUNKED + b"1;" + SPACES + b"\n\r\nx\r\n0\r\n\r\n", False),
-        (CHUNKED + b"0\r\nX:" + SPACES + b"\r\n\r\n", False),
-        (CHUNKED + b"1\r\nx\r\n" * 5000, False),
+        (CHUNKED + b"1\r\nx\r\n" * 10, False),
         (HEAD + b"a:\r\n" * 1001 + b"\r\n", False),
     ],
 )

@@ -305,6 +305,8 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
 
 
 def _charset(content_type: str) -> str:
+    if len(content_type) > 1024:  # Python's parser takes quadratic time
+        raise ValueError("its Content-Type is too long")
     message = Message()
     message["content-type"] = content_type
     return str(message.get_param("charset") or "utf-8")

@@ -74,6 +74,10 @@ _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 """The maximum size in bytes, and number of lines, of all heads and trailers of a
 message."""
 
+_MOST_OF_LINE = 16 * 1024
+"""The maximum size of a line in bytes, also for the parsers of headers. Node.js, for
+example, reads at most as much of a whole head."""
+
 _MOST_PIECES, _PIECE = 4096, 16
 """The maximum number of pieces of a message if their mean length is below 16 bytes."""
 
@@ -128,7 +132,7 @@ class Framing:
             self._line += data[at:end]
             self._heads += 0 if self._part == "size" else end - at
             at = end
-            if max(self._heads, len(self._line)) > _MOST_OF_HEADS:
+            if self._heads > _MOST_OF_HEADS or len(self._line) > _MOST_OF_LINE:
                 raise httpcore.RemoteProtocolError("its head or trailers are too long")
             if self._line.endswith(b"\n"):
                 line, self._line = bytes(self._line), bytearray()
@@ -168,6 +172,8 @@ class Framing:
             # These responses have no body, whatever their headers are.
             if self._rest and self._first[9:12] in (b"204", b"304"):
                 self._length, self._is_chunked = self._rest, False
+            if self._is_chunked and not self._rest:  # no installer sends one
+                raise httpcore.RemoteProtocolError("it is a request in chunks")
             self._part = "size" if self._is_chunked else "end"
             self._left = 0 if self._is_chunked else self._length
 
