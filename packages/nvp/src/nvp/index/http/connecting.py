@@ -24,13 +24,17 @@ import httpcore
 import httpx
 
 from .replies import CHECK_PROXY, LimitedStream, shown_proxy
-from .threads import call_in_daemon
+from .threads import Turns, call_in_daemon
 from .urls import Settings, UpstreamError
 
 logger = logging.getLogger(__name__)
 
 _IDLE = 96
 """The number of connections above which idle ones are closed."""
+
+_HANDSHAKES, _IN_ALL = 2, 1000
+"""The maximum numbers of handshakes with a server, and with all servers, at the same
+time. A server may choose a group of 8192 bits: then, each takes 0.1 s."""
 
 _IMPATIENT = 3.0
 """The number of seconds after which the next address of a server is tried."""
@@ -315,6 +319,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
     def __init__(self, finder: NearnessFinder | None) -> None:
         self._finder = finder
         self._inner = httpcore.AnyIOBackend()
+        self._handshakes = Turns(_HANDSHAKES, _IN_ALL)
 
     async def connect_tcp(
         self,
@@ -340,11 +345,10 @@ class _Backend(httpcore.AsyncNetworkBackend):
             is_last = number == len(addresses)
             patience = timeout if is_last else min(timeout or _IMPATIENT, _IMPATIENT)
             try:
-                return LimitedStream(
-                    await self._inner.connect_tcp(
-                        address, port, patience, local_address, socket_options
-                    )
+                stream = await self._inner.connect_tcp(
+                    address, port, patience, local_address, socket_options
                 )
+                return LimitedStream(stream, self._handshakes)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
         raise error

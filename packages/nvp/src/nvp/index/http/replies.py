@@ -21,7 +21,7 @@ import httpx
 
 from nvidia_variant_provider.errors import redacted
 
-from .threads import Turn
+from .threads import Turn, Turns
 from .urls import (
     CompleteResponse,
     PassingError,
@@ -75,8 +75,7 @@ _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 message."""
 
 _MOST_OF_LINE = 16 * 1024
-"""The maximum size of a line in bytes, also for the parsers of headers. Node.js, for
-example, reads at most as much of a whole head."""
+"""The maximum size of a line in bytes. Node.js reads at most as much of a whole head."""
 
 _MOST_PIECES, _PIECE = 4096, 16
 """The maximum number of pieces of a message if their mean length is below 16 bytes."""
@@ -182,10 +181,13 @@ class LimitedStream(httpcore.AsyncNetworkStream):
     """A connection that reads only responses that `Framing` accepts.
 
     httpcore also skips interim responses (RFC 9110, section 15.2) without a pause.
+
+    :param handshakes: limits those of TLS, which may take 0.1 s of the event loop.
     """
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+    def __init__(self, inner: httpcore.AsyncNetworkStream, handshakes: Turns) -> None:
         self._inner = inner
+        self._handshakes = handshakes
         self._framing = Framing(math.inf)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -211,8 +213,9 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Begin TLS on the connection."""
-        args = ssl_context, server_hostname, timeout
-        return LimitedStream(await self._inner.start_tls(*args))
+        async with self._handshakes.of(f"https://{server_hostname}"):
+            inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        return LimitedStream(inner, self._handshakes)
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore asks about the connection.
