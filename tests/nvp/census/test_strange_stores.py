@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -79,6 +80,40 @@ def test_a_page_that_is_linked_again_and_again(path: str) -> None:
     data[28:32] = struct.pack(">I", number)
     Path(path).write_bytes(data + leaf)
     with pytest.raises(InputError, match="cannot be used: it is damaged"):
+        Store(path)
+
+
+def test_a_list_of_tables_without_end(path: str) -> None:
+    """SQLite reads the whole list in one step, which no signal ends."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        names = [*connection.execute("SELECT name, sql IS NULL FROM sqlite_master")]
+    data = bytearray(Path(path).read_bytes())
+    (size,) = struct.unpack(">H", data[16:18])
+    pages = len(data) // size
+    count, first = struct.unpack(">HH", data[103:107])
+    offsets = struct.unpack(f">{count}H", data[108 : 108 + 2 * count])
+    (index,) = (n for n, (name, empty) in enumerate(names) if empty and "wh" in name)
+
+    def page(places: Sequence[int], kind: int, content: bytes, more: bytes) -> bytes:
+        head = struct.pack(">BHHHB", kind, 0, len(places), size - len(content), 0)
+        body = head + more + struct.pack(f">{len(places)}H", *places)
+        return body.ljust(size - len(content), b"\0") + content
+
+    rows = bytes(data[first:size])
+    added = [page(offsets, 13, rows, b""), page([offsets[index]] * 40, 13, rows, b"")]
+    for _ in range(5):  # each page names the one before it 300 times
+        child = pages + len(added)
+        cells = b"".join(struct.pack(">IB", child, key % 128) for key in range(300))
+        places = range(size - len(cells), size, 5)
+        added.append(page(places, 5, cells, struct.pack(">I", child)))
+    top = struct.pack(">IB", pages + 1, 1)
+    last = struct.pack(">I", pages + len(added))
+    whole = page([size - 5], 5, top, last)
+    data[100:size] = whole[: size - 105] + top
+    data[28:32] = struct.pack(">I", pages + len(added))
+    Path(path).write_bytes(data + b"".join(added))
+    with pytest.raises(InputError, match="cannot be used: interrupted"):
         Store(path)
 
 

@@ -191,7 +191,6 @@ class Store:
             self._connection = sqlite3.connect(place, timeout=_BUSY / 1000)
             self._connection.isolation_level = None
             self._connection.row_factory = sqlite3.Row
-            # Let queries and reports share one rule for test files.
             self._connection.create_function("is_test", 1, is_test, deterministic=True)
         try:
             self._prepare()
@@ -211,12 +210,15 @@ class Store:
 
     def _prepare(self) -> None:
         with self._errors():
+            # No signal would end SQLite in a list of tables without end.
+            self._connection.set_progress_handler(lambda: 1, 1_000_000)
             # Another process may be making the store: look at one state of it.
             self._connection.execute("BEGIN")
             version = self._pragma("user_version")
             application = self._pragma("application_id")
             tables = [*map(tuple, self._connection.execute(_TABLES))]
             self._connection.execute("COMMIT")
+            self._connection.set_progress_handler(None, 0)
         if application != APPLICATION and (version or tables):
             raise InputError("it is not a store", path=self._path, hint=_HINT)
         if version > VERSION:
@@ -233,8 +235,7 @@ class Store:
             if self._connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise sqlite3.DatabaseError("it is damaged")
             self._connection.execute("PRAGMA foreign_keys = ON")
-            # Written rows survive the end of this process. A power failure may lose the
-            # last wheels, which are then read again, but does not damage the file.
+            # A power failure may lose the last wheels, which are then read again.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             if version == VERSION:
                 return
