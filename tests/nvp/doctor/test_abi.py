@@ -202,6 +202,9 @@ def test_a_label_of_what_does_not_use_torch_says_nothing(tmp_path: Path) -> None
     )
 
 
+MARKS = "\u0300" * 500_000 + "\u0316" * 500_000
+
+
 @pytest.mark.parametrize(
     ("url", "count"),
     [
@@ -210,6 +213,11 @@ def test_a_label_of_what_does_not_use_torch_says_nothing(tmp_path: Path) -> None
         (
             f"https://a.test/demo-1.0-{'a.' * 9999}a-{'b.' * 9999}b-{'c.' * 9999}c.whl",
             0,
+        ),
+        # Python sorts the marks of the letters of a server in quadratic time.
+        (
+            f"https://a{MARKS}/demo-1.0+cu12torch2.6cxx11abiTRUE-cp311-cp311-any.whl",
+            1,
         ),
         ("https://a.test/demo.tar.gz", 0),
         ("https://[", 0),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from packaging.version import Version
 
@@ -374,7 +375,8 @@ def _labels(distribution: Distribution) -> Iterator[str]:
     if label:
         yield label
     try:
-        name = unquote(urlsplit(distribution.origin_url).path.rpartition("/")[2])
+        # urlsplit() would take quadratic time for some URLs.
+        name = unquote(re.split(r"[?#]", distribution.origin_url)[0].rpartition("/")[2])
         local = Version(parse_wheel_name(name).version).local
     except ValueError:
         return

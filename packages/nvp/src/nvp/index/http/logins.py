@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from copy import copy
 from netrc import NetrcParseError, netrc
 from time import monotonic
+from urllib.parse import quote
 
 import httpx
 
@@ -33,7 +34,7 @@ from ...files import file_state
 from .connecting import basic, connected_host
 from .replies import authorization_after
 from .threads import call_in_daemon
-from .urls import Settings, nearest_url, server_of, split_credentials, with_user
+from .urls import Settings, nearest_url, server_of, split_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,12 @@ def find_netrc(paths: Iterable[str], url: str) -> Pair | None:
 def _headers(pair: Pair | None) -> Sequence[str]:
     """Return the headers that pip and uv send for a login."""
     return [basic(pair, encoding) for encoding in ("latin-1", "utf-8")] if pair else []
+
+
+def with_user(url: str, user: str) -> str:
+    """Add a user name to ``url``, which must have no credentials."""
+    start, mark, rest = url.partition("://")
+    return f"{start}{mark}{quote(user, safe='')}@{rest}"
 
 
 class Logins:

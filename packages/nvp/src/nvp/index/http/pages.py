@@ -55,12 +55,12 @@ from .kept_keys import (
 )
 from .urls import (
     HASH,
-    LONGEST_URL,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
     absolute_url,
     is_file_name,
+    is_long,
     is_plain,
     is_text,
 )
@@ -139,7 +139,7 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
             page = json.loads(text)
             for item in page["files"]:
                 if isinstance(item, dict) and isinstance(item.get("url"), str):
-                    if len(item["url"]) > LONGEST_URL:  # Python keeps the last ones
+                    if is_long(item["url"], url):  # Python keeps the last ones
                         raise ValueError("a URL is too long")
                     item["url"] = urljoin(url, item["url"])
             raw = json.dumps(page).encode()

@@ -75,7 +75,7 @@ _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 message."""
 
 _MOST_OF_LINE = 16 * 1024
-"""The maximum size of a line in bytes. Node.js reads at most as much of a whole head."""
+"""The maximum size of a line in bytes. Node.js reads no longer heads."""
 
 _MOST_PIECES, _PIECE = 4096, 16
 """The maximum number of pieces of a message if their mean length is below 16 bytes."""

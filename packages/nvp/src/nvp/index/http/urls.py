@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from posixpath import commonpath
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
@@ -22,7 +22,6 @@ from nvidia_variant_provider.errors import InputError, redacted
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._~+-]+")
 _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
-# A relative URL: its directory is resolved once for all files in it.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
 _CHARACTERS = "A-Za-z0-9._~!$&'()*+,;=:@%/-"
@@ -43,8 +42,9 @@ _ODD_PATH = re.compile(
 HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
-LONGEST_URL = 65_536
-"""The maximum length of a URL, as in httpx. To resolve it takes 40 times its memory."""
+# Resolving a URL takes 40 times its memory, and quadratic time for letters of a server.
+_LONGEST = 65_536
+_LONG_SERVER = re.compile(r"[^/?#]*/[\t\r\n]*/(?=[^/?#]*[^\0-\x7f])[^/?#]{1000}")
 
 JSON_PAGE, HTML_PAGE = "index.json", "index.html"
 """The names of a saved page in a directory."""
@@ -348,12 +348,6 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     return bare, (unquote(user), unquote(password))
 
 
-def with_user(url: str, user: str) -> str:
-    """Add a user name to ``url``, which must have no credentials."""
-    start, mark, rest = url.partition("://")
-    return f"{start}{mark}{quote(user, safe='')}@{rest}"
-
-
 def is_plain(reference: str) -> bool:
     """Return whether all clients read a URL of a page or of a redirect in the same way.
 
@@ -368,14 +362,20 @@ def is_plain(reference: str) -> bool:
 
 def absolute_url(reference: Any, base: str) -> str | None:
     """Return the absolute URL of a link; ``None`` if it is not a URL."""
-    if not isinstance(reference, str) or len(reference) + 32 * len(base) > LONGEST_URL:
-        return None  # A page could repeat a long base in each link.
+    if not isinstance(reference, str) or is_long(reference, base):
+        return None
     if _PLAIN_URL.fullmatch(reference):
         return reference
     if match := _PLAIN_PATH.fullmatch(reference):
         folder = _folder(match[1] or "./", base)
         return None if folder is None else folder + match[2]
     return _join(reference, base)
+
+
+def is_long(reference: str, base: str) -> bool:
+    """Return whether it would take too much time or memory to resolve a link."""
+    is_large = len(reference) + 32 * len(base) > _LONGEST  # each may repeat the base
+    return is_large or any(map(_LONG_SERVER.match, (reference, base)))
 
 
 @lru_cache(maxsize=1024)
