@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from support.command import Run
@@ -167,3 +169,26 @@ def test_an_index_that_is_no_url_says_nothing(run: Run, tmp_path: Path) -> None:
         'version = "2.9.0"\nsource = { registry = "http://[" }\n'
     )
     assert run(path, *OLD, "--offline").code == 0
+
+
+@pytest.mark.parametrize("marks", [10, 5000])
+def test_a_url_with_very_many_letters_is_not_resolved(
+    marks: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python normalizes the letters of a server in quadratic time."""
+    letters, lengths = "\u0300" * marks, []
+    original = unicodedata.normalize
+
+    def normalize(form: Literal["NFKC"], text: str) -> str:
+        lengths.append(len(text))
+        return original(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", normalize)
+    place = f"https://a{letters}.invalid/gpu_demo-1.0-{TAG}.whl"
+    lock = "version = 1\n[[package]]\nname = 'gpu-demo'\nversion = '1.0'\n"
+    lock += "source = { registry = 'https://index.invalid/simple' }\n"
+    lock += f"wheels = [{{ url = '{place}', size = 2000000 }}]\n"
+    path = tmp_path / "uv.lock"
+    path.write_text(lock)
+    assert run(path, *OLD, "--index-url", tmp_path).code == 0
+    assert bool(lengths) is (marks == 10)

@@ -23,7 +23,7 @@ from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
 from ..http.client import Client
 from ..http.threads import LoopThread
-from ..http.urls import Settings
+from ..http.urls import Settings, is_long
 from ..pip.settings import Indexes
 from ..selection.pieces import UNAVAILABLE
 from ..selection.reader import Reader
@@ -60,8 +60,8 @@ class Pinned:
 
     @property
     def file(self) -> model.File | None:
-        """The wheel as a file of an index page; ``None`` if its URL is unknown."""
-        if self.filename is None or self.url is None:
+        """The wheel as a file of an index page; ``None`` without a usable URL."""
+        if self.filename is None or self.url is None or is_long(self.url, ""):
             return None
         hashes = {"sha256": self.sha256} if self.sha256 else {}
         return model.File(self.filename, self.url, hashes, size=self.size)
