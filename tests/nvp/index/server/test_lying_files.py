@@ -24,7 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builds import machine
 from support.documents import TORCH, of_one
-from support.loopback import JSON, answers_of, ask, start
+from support.loopback import answers_of, ask, start
+from support.lying_files import KERN, PAD, TAG, make_answers, page
 from support.processes import PIPS, Environment, Pip, clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
 from support.strangers import STRANGER, needs_root
@@ -32,39 +33,7 @@ from support.wheels import publish, stub_wheel, write_page
 
 from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 
-TAG = "py3-none-manylinux_2_17_x86_64"
-KERN = f"/files/kern-1.0-{TAG}.whl"
-PAD = {"kern.bin": os.urandom(2_000_000)}
-"""The bytes before METADATA, so no single range is the whole wheel."""
 MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
-
-
-def page(project: str, *wheels: Path, hashes: bool = True) -> dict[str, Answer]:
-    """Return a page without METADATA, and its wheels."""
-    answers, files = {}, []
-    for wheel in wheels:
-        body, url = wheel.read_bytes(), f"/files/{wheel.name}"
-        answers[url] = Answer(body=body)
-        digest = {"sha256": hashlib.sha256(body).hexdigest()} if hashes else {}
-        size = max(len(body), 1_000_000)
-        files.append(
-            {"filename": wheel.name, "url": url, "size": size, "hashes": digest}
-        )
-    document = {"meta": {"api-version": "1.0"}, "name": project, "files": files}
-    body = json.dumps(document).encode()
-    return answers | {f"/simple/{project}/": Answer(body=body, kind=JSON)}
-
-
-def make_answers(folder: Path, *, hashes: bool = True) -> dict[str, Answer]:
-    """Return an index whose file server sends false ranges of kern."""
-    kern = stub_wheel(folder, "kern", "1.0", tag=TAG, members=PAD)
-    evil = stub_wheel(folder, "evil", "1.0")
-    lie = stub_wheel(
-        folder / "lie", "kern", "1.0", tag=TAG, members=PAD, requires=["evil"]
-    )
-    answers = {**page("kern", kern, hashes=hashes), **page("evil", evil)}
-    answers[KERN] = replace(answers[KERN], parts=lie.read_bytes())
-    return answers
 
 
 def kept(home: Path) -> list[Path]:

@@ -102,11 +102,15 @@ class Announcer:
         """
         # METADATA is requested by name, so two files of one name cannot both have it.
         names = Counter(file.filename for file in files)
-        large = {
+        # An installer may request METADATA that an earlier page announced.
+        announced = {
             file.filename: file
             for file in files
-            if names[file.filename] == 1 and self._is_for_here(file)
+            if names[file.filename] == 1
+            and file.dist_info_metadata is not True
+            and self._is_for_here(file)
         }
+        large = {k: v for k, v in announced.items() if not v.dist_info_metadata}
         # A page could name thousands of servers, each of which gets a request.
         urls = {server_of(file.url): file.url for file in reversed(large.values())}
         servers = dict(islice(urls.items(), _MOST_SERVERS))
@@ -114,15 +118,13 @@ class Announcer:
         replies = await asyncio.gather(*tests)
         sends = dict(zip(servers, replies, strict=True))
         listed = []
-        announced = {}
         known = self._reader.metadata
         for file in files:
             is_only = names[file.filename] == 1 and not file.dist_info_metadata
             kept = known.find(file) if is_only else None
             readable = file.filename in large and sends.get(server_of(file.url), False)
             is_shown = (kept or readable) and not known.is_refused(file)
-            # An installer may request METADATA that an earlier page announced.
-            if kept or (is_only and file.filename in large):
+            if kept:
                 announced[file.filename] = file
             content = (
                 kept.content if kept and self._is_used(file, kept.content) else None
@@ -179,7 +181,7 @@ class Announcer:
         only if the page gives a large size.
         """
         name = file.filename
-        if file.dist_info_metadata or not name.endswith(".whl"):
+        if not name.endswith(".whl"):
             return False
         if (file.size or SMALLEST) < SMALLEST or not is_http(file.url):
             return False
