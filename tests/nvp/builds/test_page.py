@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,11 +14,9 @@ from nvp.builds.needs import parse_backend
 from nvp.builds.page import (
     Build,
     PageVisibility,
-    Visibility,
-    find_exposed,
     find_visibility,
 )
-from nvp.builds.verdicts import UNKNOWN, Judgement, Verdict
+from nvp.builds.verdicts import Judgement, Verdict
 
 
 def build(version: str, verdict: Verdict, *, strict: bool = True) -> Build:
@@ -304,29 +301,3 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
         best = max(b.release for b in running)
         assert visibility.newest == best
         assert any(b.release == best and b in running for b in visible)
-
-
-def test_the_pins_of_a_page_are_not_kept() -> None:
-    """A page of 56 MB with pre-releases took 1.5 GB."""
-    builds = [
-        Build(
-            file=f"k-{version}-py3-none-any.whl",
-            version=Version(version),
-            backend=None,
-            judgement=UNKNOWN,
-            pythons=frozenset(range(8, 16)),
-        )
-        for number in range(1000)
-        for version in (f"{number}.1", f"{number}.1rc1")
-    ]
-    finals = [each for each in builds if not each.version.is_prerelease]
-    files = {each.file: Visibility(action="hide") for each in finals}
-    tracemalloc.start()
-    try:
-        changed = find_exposed(builds, files, withdrawn=set(), named=(), known=False)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert {each.action for each in changed.values()} == {"yank"}
-    assert changed.keys() == files.keys()
-    assert peak < 1000 * len(builds)

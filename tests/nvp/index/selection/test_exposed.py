@@ -227,9 +227,10 @@ def test_a_user_may_name_a_file_that_its_index_yanked() -> None:
     yanked = wheel("2.0+cu126", yanked=True)
     page = [CANNOT, yanked, RUNS]
     assert compare([page], "==2.0+cu126") == (yanked, yanked)
-    # Beside a file that is shown, the index itself keeps installers from it.
+    # Installers on other machines may not find the other file of the release.
     page = [wheel("2.0+cu118"), yanked]
-    assert compare([page], "==2.0+cu126", user=False) == (yanked, yanked)
+    assert compare([page], "==2.0+cu126", user=False) == (yanked, None)
+    assert compare([[yanked]], "==2.0+cu126", user=False) == (yanked, yanked)
 
 
 def test_a_file_that_its_index_yanked_is_not_the_build_of_a_release() -> None:
@@ -288,6 +289,54 @@ def test_no_yanked_file_replaces_another_elsewhere(
     alone, judged = compare([page], "==2.0", known=False, tags=(other,))
     assert alone == wheel("2.0+cu130", tag=other)
     assert judged == (None if left else alone)
+
+
+WIN, NEW_GLIBC = OTHER_TAGS[3], "cp311-cp311-manylinux_2_39_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("pages", "pin", "tags"),
+    [
+        # The other index hides its wheel for another platform.
+        (
+            [[wheel("1.0+cu132", tag=WIN, yanked=True)], [wheel("1.0+xpu", tag=WIN)]],
+            "==1.0",
+            (WIN,),
+        ),
+        # The other index yanks its source distribution beside its wheel.
+        (
+            [
+                [anywhere("0.9", yanked=True)],
+                [source("0.9"), wheel("0.9+cu130"), wheel("0.8+cu118")],
+            ],
+            "==0.9",
+            TAGS,
+        ),
+        # The only final file that is not hidden, and a pre-release, have other tags.
+        (
+            [[wheel("1.0+cu130", tag=NEW_GLIBC), wheel("1.0+xpu"), wheel("1.1a1")]],
+            "",
+            TAGS,
+        ),
+        ([[anywhere("1.0+xpu"), wheel("1.1a1", tag=WIN)]], "", (WIN, TAGS[1])),
+        ([[wheel("1.0+xpu", tag=WIN)], [wheel("1.1a1", tag=WIN)]], "", (WIN,)),
+    ],
+)
+def test_what_another_page_or_machine_knows(
+    pages: Sequence[Page], pin: str, tags: Sequence[str]
+) -> None:
+    for order in (pages, pages[::-1]):
+        alone, judged = compare(order, pin, known=False, tags=tags)
+        assert alone is not None
+        assert judged in (alone, None)
+
+
+def test_a_pre_release_that_is_a_variant() -> None:
+    """Installers get it under another name."""
+    final, variant = wheel("1.0+xpu"), Item(f"kern-1.1a1-{TAGS[0]}-cu126.whl")
+    for added, yanked in (((), []), ((variant,), [True])):
+        files = show([index_of(0, [final, RUNS, *added])], None, {})
+        assert [bool(f.yanked) for f in files if f.filename == final.name] == yanked
 
 
 def test_a_refused_file_cannot_be_requested() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from packaging.version import Version
@@ -22,8 +21,8 @@ Action: TypeAlias = Literal["show", "yank", "refuse", "hide"]
 
 RUNNING = ("runs", "partly")
 
-ANY_PYTHON, ELSEWHERE = frozenset({0}), frozenset({-1})
-"""The versions of Python of a build, if they do not matter, or on other platforms."""
+ANY_PYTHON = frozenset({0})
+"""A placeholder for a build's Python versions, if these do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -351,58 +350,35 @@ def _note(builds: Sequence[Build]) -> str | None:
 
 
 def find_exposed(
-    candidates: Iterable[Build],
     files: Mapping[str, Visibility],
+    releases: Mapping[str, Version],
+    left: Set[Version],
     withdrawn: Set[str],
-    named: Collection[str],
     *,
     known: bool,
 ) -> dict[str, Visibility]:
     """Change the visibility of files that installers take only if they find no others.
 
-    Installers take a file that its index yanked only if a pin fits no other file: it is
-    hidden beside files of its release that are hidden or yanked here. pip takes a
-    pre-release only if no final one fits: those are yanked.
+    Installers take a file that its index yanked only if a pin fits no other file, and
+    pip takes a pre-release only if no final release fits. Which files fit depends on
+    the installer, so the rules are the same for every platform and Python.
 
-    :param candidates: the wheels and source distributions on all indexes of the user.
-    :param files: the visibility of these; others, also of ``withdrawn``, are shown.
-    :param named: as for `find_visibility`.
-    :param known: whether all candidates are for one Python. Otherwise, an installer may
-        find no other final one than those that the index yanked: they are refused.
+    :param files: the visibility of builds; other files are shown.
+    :param releases: the releases of the files on all indexes of the user.
+    :param left: the releases with a file that its index did not yank.
+    :param withdrawn: the files that their index yanked.
+    :param known: whether the Python of the installer is known, and ``left`` is for it.
+        Otherwise, what is yanked may be the only final release: it is refused.
     """
-    hidden = {file for file, each in files.items() if each.action == "hide"}
-    unshown = {file for file, each in files.items() if each.action != "show"}
-    if not hidden and not withdrawn:
-        return {}
-    candidates = [one for one in candidates if one.pythons]
-    early = {p for one in candidates if one.version.is_prerelease for p in one.pythons}
-    early |= ELSEWHERE if early else set()
-    at_stake = hidden | withdrawn if early else withdrawn
-    releases: dict[Version, list[Build]] = {}
-    for one in candidates if at_stake else ():
-        releases.setdefault(one.release, []).append(one)
+    early = any(release.is_prerelease for release in releases.values())
+    gone = _REFUSED if early and not known else _WITHDRAWN
     changed: dict[str, Visibility] = {}
-    for release, its in releases.items():
-        names = {one.file for one in its}
-        if (names - withdrawn) & unshown:
-            own = {one.file for one in its if one.version.local not in named}
-            gone = _REFUSED if early and not known else _WITHDRAWN
-            changed |= dict.fromkeys(own & withdrawn, gone)
-        if release.is_prerelease or at_stake.isdisjoint(names):
-            continue
-        groups: dict[tuple[int, bool], set[str]] = {}
-        for one in its:
-            # --only-binary ignores sources.
-            is_wheel = one.file.endswith(".whl")
-            for key in product(one.pythons & early, {False, is_wheel}):
-                groups.setdefault(key, set()).add(one.file)
-        for (python, _), group in groups.items():
-            left = group.difference(changed)
-            is_held = left <= unshown and not left <= hidden
-            # If a pin fits only yanked files, pip takes the highest, even if foreign.
-            if {python} == ELSEWHERE or not is_held:
-                for file in (left & hidden) - withdrawn or left & hidden:
-                    changed[file] = replace(files[file], action="yank")
+    for file, release in releases.items():
+        each = files.get(file, _SHOW)
+        if file in withdrawn and release in left:
+            changed[file] = gone
+        elif early and each.action == "hide" and not release.is_prerelease:
+            changed[file] = replace(each, action="yank")
     return changed
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
@@ -26,7 +25,6 @@ from nvidia_variant_provider.machine.environment import Environment
 from ...builds.needs import Backend
 from ...builds.page import (
     ANY_PYTHON,
-    ELSEWHERE,
     Build,
     PageVisibility,
     Visibility,
@@ -44,7 +42,7 @@ from .kept import FOREVER, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .wheel_files import find_candidates, folder_of_index, is_large, is_vendor
+from .wheel_files import folder_of_index, is_large, is_vendor, may_fit, versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -200,9 +198,7 @@ class BuildJudge:
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
         if is_silent:
             by_file = dict.fromkeys(by_file, Visibility(action="show"))
-        wheels = [*ours, *(build for vendor, build in others if not vendor)]
-        shown = {**visibility.files, **by_file}
-        by_file |= self._find_exposed(project, wheels, elsewhere, listed, shown)
+        by_file |= self._find_exposed(project, listed, by_file)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -306,21 +302,26 @@ class BuildJudge:
     def _find_exposed(
         self,
         project: str,
-        wheels: Iterable[Build],
-        elsewhere: Iterable[Build],
         listed: Mapping[str, model.File],
         files: Mapping[str, Visibility],
     ) -> dict[str, Visibility]:
         """Find the files of a page that only the verdicts on others would expose."""
-        target = self._selection.target
-        wheels = () if target is not None and target.builds(project) else wheels
-        here = find_candidates(project, wheels, listed, target)
+        withdrawn = {key for key, file in listed.items() if is_yanked(file)}
+        if not withdrawn and all(each.action != "hide" for each in files.values()):
+            return {}
+        target, named = self._selection.target, self._selection.named.get(project, ())
+        releases: dict[str, Version] = {}
+        left = set()
+        for key, file in listed.items():
+            if (versions := versions_of(file.filename, project)) is None:
+                continue
+            version, releases[key] = versions
+            if version.local in named:
+                withdrawn.discard(key)
+            elif key not in withdrawn and may_fit(file, project, target):
+                left.add(releases[key])
         changed = find_exposed(
-            chain(here, (replace(build, pythons=ELSEWHERE) for build in elsewhere)),
-            files,
-            {key for key, file in listed.items() if is_yanked(file)},
-            self._selection.named.get(project, ()),
-            known=target is not None,
+            files, releases, left, withdrawn, known=target is not None
         )
         return {name: each for name, each in changed.items() if "/" not in name}
 
@@ -342,7 +343,7 @@ class BuildJudge:
         METADATA is read only if this index has builds without GPU code, because these
         must not replace GPU builds on other indexes.
 
-        :param listed: receives the files of the user's indexes, keyed as their builds.
+        :param listed: receives the files of these indexes, keyed as their builds.
         :returns: each build, preceded by whether it is on an index of vendors.
         """
         asks = any(build.judgement.verdict == "cpu" for build in ours)
@@ -352,8 +353,7 @@ class BuildJudge:
             files = await self._read_files(other, project)
             # Add the number: different files on two indexes may have the same name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
-            if not is_vendor(other):
-                listed |= {f"{number}/{file.filename}": file for file in files}
+            listed |= {f"{number}/{file.filename}": file for file in files}
             builds += [
                 (is_vendor(other), replace(build, file=f"{number}/{build.file}"))
                 for build in self._for_here(judged)

@@ -8,7 +8,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -31,7 +30,7 @@ from ...builds.needs import (
     parse_backend,
 )
 from ...builds.page import ANY_PYTHON, Build
-from ...builds.verdicts import UNKNOWN, Judgement
+from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
@@ -196,32 +195,19 @@ def find_installable(
     }
 
 
-def find_candidates(
-    project: str,
-    wheels: Iterable[Build],
-    listed: Mapping[str, model.File],
-    target: Target | None,
-) -> Iterator[Build]:
-    """Find the files that an installer may select, except for variants.
+def may_fit(file: model.File, project: str, target: Target | None) -> bool:
+    """Return whether an installer may select a file, if it knows no variants.
 
-    :param wheels: the wheels, all for the platform of the target.
-    :param listed: the files of several indexes, keyed like ``wheels``.
+    :param target: ``None`` if it is unknown.
     """
-    find = cache(target.find_pythons if target else find_pythons)
-
-    def with_pythons(build: Build, tags: str) -> Build:
-        pythons = find(tags, listed[build.file].requires_python)
-        # Without a target, also compare the files for all versions of Python.
-        return replace(build, pythons=pythons if target else pythons | ANY_PYTHON)
-
-    for wheel in wheels:
-        tags = "-".join(wheel.file[:-4].rsplit("-", 3)[1:])
-        if not expands_too_far(tags):
-            yield with_pythons(wheel, tags)
-    for key, file in listed.items():
-        if (version := release_of_sdist(file.filename, project)) is not None:
-            one = Build(file=key, version=version, backend=None, judgement=UNKNOWN)
-            yield with_pythons(one, "py3-none-any")  # every version of Python
+    name = file.filename
+    if not name.endswith(".whl") or find_label(name) is not None:
+        return not name.endswith(".whl")
+    tags = "-".join(name[:-4].rsplit("-", 3)[1:])
+    if target is None or expands_too_far(tags):
+        return True
+    fits = target.find_pythons(tags, file.requires_python)
+    return bool(fits) and not target.builds(project)
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
@@ -251,12 +237,18 @@ def _tags_of(minor: int) -> frozenset[str]:
     return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
 
 
-def release_of(file_name: str, project: str) -> Version | None:
-    """Return the release of a wheel or a source distribution, without a local label."""
+def versions_of(file_name: str, project: str) -> tuple[Version, Version] | None:
+    """Return the version and the release, which has no local label, of a file."""
     if not file_name.endswith(".whl"):
-        return release_of_sdist(file_name, project)
+        release = release_of_sdist(file_name, project)
+        return (release, release) if release else None
     _, _, rest = file_name.partition("-")
-    versions = parse_versions(rest.partition("-")[0])
+    return parse_versions(rest.partition("-")[0])
+
+
+def release_of(file_name: str, project: str) -> Version | None:
+    """Return the release of a wheel or a source distribution."""
+    versions = versions_of(file_name, project)
     return versions[1] if versions else None
 
 
