@@ -42,10 +42,8 @@ OTHER_TAGS = (
     "cp311-cp311-win_amd64",
     "cp311-cp311-macosx_11_0_arm64",
 )
-"""The tags of machines that the machine of ``serve`` is not."""
-
-MACHINE = machine("12.9", "8.0")
-"""Builds for CUDA 13 cannot run here."""
+"""The tags of other machines than that of ``serve``."""
+MACHINE = machine("12.9", "8.0")  # builds for CUDA 13 cannot run here
 
 
 class Item(NamedTuple):
@@ -260,8 +258,10 @@ def test_no_pre_release_replaces_what_the_index_yanked() -> None:
     """The other file of the release is hidden, but it is for another Python."""
     page = [wheel("2.0", yanked=True), anywhere("2.1a1")]
     page += [wheel("2.0+rocm6.3", tag=OTHER_TAGS[0])]
+    other = [[anywhere("2.1a1")], [wheel("2.0", yanked=True), source("2.0")]]
     for known in (True, False):
         assert compare([page], "", known=known) == (None, None)
+        assert compare(other, "", known=known, sources=False) == (None, None)
 
 
 @pytest.mark.parametrize("other", OTHER_TAGS)

@@ -354,8 +354,6 @@ def find_exposed(
     releases: Mapping[str, Version],
     left: Set[Version],
     withdrawn: Set[str],
-    *,
-    known: bool,
 ) -> dict[str, Visibility]:
     """Change the visibility of files that installers take only if they find no others.
 
@@ -367,11 +365,10 @@ def find_exposed(
     :param releases: the releases of the files on all indexes of the user.
     :param left: the releases with a file that its index did not yank.
     :param withdrawn: the files that their index yanked.
-    :param known: whether the Python of the installer is known, and ``left`` is for it.
-        Otherwise, what is yanked may be the only final release: it is refused.
     """
     early = any(release.is_prerelease for release in releases.values())
-    gone = _REFUSED if early and not known else _WITHDRAWN
+    # What the index yanked may be the only final release for an installer.
+    gone = _REFUSED if early else _WITHDRAWN
     changed: dict[str, Visibility] = {}
     for file, release in releases.items():
         each = files.get(file, _SHOW)

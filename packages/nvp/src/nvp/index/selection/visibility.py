@@ -320,9 +320,7 @@ class BuildJudge:
                 withdrawn.discard(key)
             elif key not in withdrawn and may_fit(file, project, target):
                 left.add(releases[key])
-        changed = find_exposed(
-            files, releases, left, withdrawn, known=target is not None
-        )
+        changed = find_exposed(files, releases, left, withdrawn)
         return {name: each for name, each in changed.items() if "/" not in name}
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
