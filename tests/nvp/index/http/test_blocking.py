@@ -19,6 +19,7 @@ from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.threads import LoopThread
 from nvp.index.http.urls import (
+    PassingError,
     Settings,
     TooLargeError,
     TooSlowError,
@@ -246,3 +247,23 @@ def test_a_small_response_does_not_unpack_to_a_huge_one() -> None:
         with pytest.raises(TooLargeError, match="larger than 8 MiB"):
             reader.read_page(f"{server.url}/a/")
         assert len(body) * 100 < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(1, True), (40, False)])
+def test_a_truncated_page_does_not_unpack_to_a_huge_one(
+    size: int, is_kept: bool
+) -> None:
+    """Installers differ about truncated pages, so the first bytes of one are kept."""
+    whole = gzip.compress(b" " * (size << 20))[:-1]
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: text/html\r\n"
+    answer = Answer(
+        body=head + b"Content-Length: 99999999\r\n\r\n" + whole, fault="raw"
+    )
+    client = BlockingClient(lambda: Client(Settings(retries=0, plain_http=True)))
+    with serve_answers({"/a/": answer}) as server, client:
+        with pytest.raises(PassingError) as caught:
+            client.read_page(f"{server.url}/a/")
+        reply = caught.value.reply
+        assert reply is not None
+        assert (reply.raw, reply.is_whole) == (whole, False)
+        assert reply.body == (b" " * (size << 20) if is_kept else b"")

@@ -39,7 +39,7 @@ def test_lines_are_counted_only_outside_of_chunks(
     text = head + body + b"0\r\n" + b"a:\r\n" * number + b"\r\n"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
     pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
-    stream = LimitedStream(httpcore.AsyncMockStream([*pieces]), Turns(1, 1))
+    stream = LimitedStream(httpcore.AsyncMockStream([*pieces]), Turns(1, 1), 80)
 
     async def read() -> bytes:
         await stream.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -115,7 +115,7 @@ def test_a_head_of_tiny_pieces() -> None:
     """TLS can send each byte in a record of its own; other requests continue."""
     pieces = [b"x"] * 9000
     mock = httpcore.AsyncMockStream([OK + b"X: ", *pieces])
-    stream = LimitedStream(mock, Turns(1, 1))
+    stream = LimitedStream(mock, Turns(1, 1), 80)
     reads, others = 0, 0
 
     async def count_others() -> None:
@@ -237,19 +237,24 @@ def test_few_handshakes_with_a_server_at_once() -> None:
             at_once[server_hostname] -= 1
             return self
 
-    async def connect(backend: httpcore.AsyncNetworkBackend, host: str) -> None:
-        stream = await backend.connect_tcp(host, 443)
+    async def connect(
+        backend: httpcore.AsyncNetworkBackend, host: str, port: int
+    ) -> None:
+        stream = await backend.connect_tcp(host, port)
         await stream.start_tls(ssl.create_default_context(), host)
 
     async def connect_all() -> None:
         backend = _Backend(None)
         backend._inner = Streams([])  # type: ignore[assignment]
         names = ["one.example", "other.example"] * 8
-        await asyncio.gather(*(connect(backend, name) for name in names))
+        await asyncio.gather(*(connect(backend, name, 443) for name in names))
+        # A server at another port may be slow.
+        ports = [(1, "two.example"), (2, "two.example")] * 8
+        await asyncio.gather(*(connect(backend, name, port) for port, name in ports))
 
     class Streams(httpcore.AsyncMockBackend):
         async def connect_tcp(self, *_: object, **__: object) -> Stream:
             return Stream([])
 
     asyncio.run(connect_all())
-    assert most == {"one.example": 2, "other.example": 2}
+    assert most == {"one.example": 2, "other.example": 2, "two.example": 4}

@@ -39,6 +39,18 @@ def test_other_host_names_are_refused(index: str, environ: dict[str, str]) -> No
             assert fetch(url, headers={"Host": name})[0] == 400
 
 
+def test_web_pages_do_not_learn_which_projects_there_are(server: Serving) -> None:
+    """A browser tells them whether an object that they name exists."""
+    for project in ("torch", "missing"):
+        url = server.urls[0] + f"{project}/"
+        alone = fetch(url)[0]
+        assert alone == (200 if project == "torch" else 404)
+        for site in ("cross-site", "same-site"):
+            assert fetch(url, headers={"Sec-Fetch-Site": site})[0] == 403
+        for site in ("none", "same-origin"):
+            assert fetch(url, headers={"Sec-Fetch-Site": site})[0] == alone
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -62,6 +62,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
+_PART = 1024 * 1024
+"""The maximum size of a truncated page with its compression undone, in bytes."""
+
 _AT_ONCE, _IN_ALL = 64, 96
 """The maximum number of complete responses at a time from a server, and that from all
 servers but for pages: a page can name many, and each needs a file descriptor."""
@@ -195,7 +198,8 @@ class Client:
                 # Keep the partial body, because installers differ in how they treat
                 # a truncated page.
                 part = replace(reply, raw=bytes(raw), is_whole=False)
-                error.reply = replace(part, body=decode(part, limit) or b"")
+                body = await asyncio.to_thread(decode, part, _PART) or b""
+                error.reply = replace(part, body=body if len(body) <= _PART else b"")
             raise
         return await unpack(replace(reply, raw=bytes(raw)), url, limit, turn)
 

@@ -348,7 +348,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
                 stream = await self._inner.connect_tcp(
                     address, port, patience, local_address, socket_options
                 )
-                return LimitedStream(stream, self._handshakes)
+                return LimitedStream(stream, self._handshakes, port)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
         raise error

@@ -71,8 +71,7 @@ byte, if that is more. Pages have a ratio of 10; many at once could take all mem
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
 _BLANKS = b" " * 256
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
-"""The maximum size in bytes, and number of lines, of all heads and trailers of a
-message."""
+"""The maximum bytes and lines of all heads and trailers of a message."""
 
 _MOST_OF_LINE = 16 * 1024
 """The maximum size of a line in bytes. Node.js reads no longer heads."""
@@ -182,12 +181,14 @@ class LimitedStream(httpcore.AsyncNetworkStream):
 
     httpcore also skips interim responses (RFC 9110, section 15.2) without a pause.
 
-    :param handshakes: limits those of TLS, which may take 0.1 s of the event loop.
+    :param handshakes: limits those with a ``port``: TLS may take 0.1 s of the loop.
     """
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream, handshakes: Turns) -> None:
+    def __init__(
+        self, inner: httpcore.AsyncNetworkStream, handshakes: Turns, port: int
+    ) -> None:
         self._inner = inner
-        self._handshakes = handshakes
+        self._handshakes, self._port = handshakes, port
         self._framing = Framing(math.inf)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -213,15 +214,14 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Begin TLS on the connection."""
-        async with self._handshakes.of(f"https://{server_hostname}"):
+        async with self._handshakes.of(f"https://{server_hostname}:{self._port}"):
             inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
-        return LimitedStream(inner, self._handshakes)
+        return LimitedStream(inner, self._handshakes, self._port)
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore asks about the connection.
 
-        httpcore closes an idle connection that is readable. After the end of a response
-        h11 may have further bytes, which could be a response to the next request.
+        httpcore closes an idle connection that is readable. Bytes in h11 count, too.
         """
         if info == "is_readable" and not self._framing.is_complete:
             return True
@@ -251,7 +251,7 @@ async def send(
     if (request.url.port or 0) not in range(2**16):
         raise UpstreamError(f"no server has the port {request.url.port}", url)
     response = await client.send(request, stream=True, follow_redirects=False)
-    # In this encoding, a server can pass on every header unchanged.
+    # A server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
     if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
         response.headers.pop("content-length", None)

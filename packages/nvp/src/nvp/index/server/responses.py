@@ -73,12 +73,10 @@ _PORT = re.compile(r":\d*\Z")
 
 
 class HostCheck:
-    """Rejects requests with a wrong ``Host``, and requests from this process.
+    """Rejects requests with a wrong ``Host``, of other web pages, and of this process.
 
     Otherwise a page in the user's browser could read the index under a host name that
-    resolves to this machine (DNS rebinding). Starlette's TrustedHostMiddleware is not
-    suitable: some versions compare case-sensitively, and some do not support IPv6
-    addresses in brackets.
+    resolves to this machine (DNS rebinding), or find out which projects it has.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -100,6 +98,8 @@ class HostCheck:
                 or ANY_HOST[0] in self._hosts
             ):
                 app = PlainTextResponse("Invalid host header", status_code=400)
+            elif headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+                app = PlainTextResponse("Not for other web pages", status_code=403)
         await app(scope, receive, send)
 
 
