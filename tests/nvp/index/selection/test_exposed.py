@@ -8,183 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packaging.version import Version
-from pip._internal.index.package_finder import CandidateEvaluator
-from pip._internal.models.candidate import InstallationCandidate
-from pip._internal.models.link import Link
-from pip._internal.models.release_control import ReleaseControl
-from pip._vendor.packaging.specifiers import SpecifierSet
-from pip._vendor.packaging.tags import Tag
 from simple_repository import model
 from simple_repository.errors import ResourceUnavailable
-from support.builds import gpu_build, machine, metadata
+from support.builds import gpu_build, metadata
+from support.exposed import (
+    OTHER_TAGS,
+    TAGS,
+    Item,
+    Page,
+    anywhere,
+    compare,
+    index_of,
+    selection_for,
+    show,
+    source,
+    wheel,
+)
 from support.label_index import Pages
 from support.loopback import JSON
 
 from nvp.index.http.client import Client
+from nvp.index.http.urls import PassingError
 from nvp.index.selection.component import select
 from nvp.index.selection.kept import MARK, mark_of
-from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
-
-TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
-OTHER_TAGS = (
-    "cp312-cp312-manylinux_2_28_x86_64",
-    "cp39-cp39-manylinux_2_28_x86_64",
-    "cp313-cp313t-manylinux_2_28_x86_64",
-    "cp311-cp311-win_amd64",
-    "cp311-cp311-macosx_11_0_arm64",
-)
-"""The tags of other machines than that of ``serve``."""
-MACHINE = machine("12.9", "8.0")  # builds for CUDA 13 cannot run here
-
-
-class Item(NamedTuple):
-    """A file on the page of an index, which may have yanked it."""
-
-    name: str
-    yanked: bool = False
-
-    @property
-    def version(self) -> Version:
-        return Version(self.name.removesuffix(".tar.gz").split("-")[1])
-
-
-Page = Sequence[Item]
-
-
-def wheel(version: str, *, yanked: bool = False, tag: str = TAGS[0]) -> Item:
-    return Item(f"kern-{version}-{tag}.whl", yanked)
-
-
-def anywhere(version: str, *, yanked: bool = False) -> Item:
-    return wheel(version, yanked=yanked, tag=TAGS[1])
-
-
-def source(version: str, *, yanked: bool = False) -> Item:
-    return Item(f"kern-{version}.tar.gz", yanked)
-
-
-def index_of(number: int, page: Page) -> Pages:
-    files: list[dict[str, object]] = [
-        {
-            "filename": name,
-            "url": f"https://files.example/{number}/{name}",
-            "hashes": {},
-            "size": 2_000_000 if "linux" in name else 900,
-            "yanked": "CVE" if yanked else False,
-        }
-        for name, yanked in page
-    ]
-    document = {"meta": {"api-version": "1.0"}, "name": "kern", "files": files}
-    url = f"https://{number}.example/simple/"
-    return Pages({"kern": json.dumps(document)}, kind=JSON, url=url)
-
-
-def show(
-    indexes: Sequence[Pages],
-    target: Target | None,
-    named: Mapping[str, set[str]],
-    project: str = "kern",
-) -> list[model.File]:
-    """Return the files of all indexes as the installer sees them."""
-    components = select(
-        indexes,
-        selection=Selection(
-            machine=lambda: MACHINE,
-            platform="linux_x86_64",
-            environ={},
-            target=target,
-            named=named,
-            several_platforms=target is None,
-        ),
-        reader=Reader(Client()),
-        warn=lambda _: None,
-    )
-    pages = [asyncio.run(each.get_project_page(project)) for each in components]
-    return [file for page in pages for file in page.files]
-
-
-def pick(
-    files: Iterable[model.File],
-    pin: str,
-    *,
-    pre: bool,
-    sources: bool,
-    tags: Sequence[str] = TAGS,
-) -> str | None:
-    """Return the URL of the file that pip selects."""
-    candidates = [
-        InstallationCandidate(
-            "kern",
-            file.filename.removesuffix(".tar.gz").split("-")[1],
-            Link(file.url, yanked_reason=str(file.yanked) if file.yanked else None),
-        )
-        for file in files
-        if file.filename.endswith(".whl" if not sources else (".whl", ".tar.gz"))
-        and (file.filename.endswith("gz") or file.filename[:-4].endswith(tuple(tags)))
-    ]
-    evaluator = CandidateEvaluator(
-        "kern",
-        [Tag(*tag.split("-")) for tag in tags],
-        SpecifierSet(pin),
-        release_control=ReleaseControl(all_releases={":all:"} if pre else set()),
-    )
-    found = evaluator.get_applicable_candidates(candidates)
-    # These two lines are those of the resolver, which has no function for them.
-    pinned = any(
-        part.operator == "===" or (part.operator == "==" and "*" not in part.version)
-        for part in SpecifierSet(pin)
-    )
-    takes_all = pinned and all(each.link.is_yanked for each in found)
-    left = [each for each in found if takes_all or not each.link.is_yanked]
-    return left[-1].link.url if left else None
-
-
-def compare(
-    pages: Sequence[Page],
-    pin: str = "",
-    *,
-    pre: bool = False,
-    sources: bool = True,
-    known: bool = True,
-    user: bool = True,
-    tags: Sequence[str] = TAGS,
-) -> tuple[Item | None, Item | None]:
-    """Return the file that pip selects alone, and the one that it selects here.
-
-    :param known: whether the target of the installation is known.
-    :param user: whether the user wrote the pin, instead of another project.
-    :param tags: those of pip, perhaps on another machine than that of ``serve``.
-    """
-    indexes = [index_of(number, page) for number, page in enumerate(pages)]
-    alone = [
-        file
-        for index in indexes
-        for file in asyncio.run(index.get_project_page("kern")).files
-    ]
-    label = pin.partition("+")[2]
-    named = {"kern": {label}} if label and user else {}
-    target = Target(version="3.11.7", tags=dict.fromkeys(TAGS), pre=pre)
-    judged = show(indexes, target if known else None, named)
-    items = {
-        f"https://files.example/{number}/{item.name}": item
-        for number, page in enumerate(pages)
-        for item in page
-    }
-    one, other = (
-        pick(files, pin, pre=pre, sources=sources, tags=tags)
-        for files in (alone, judged)
-    )
-    return items.get(one or ""), items.get((other or "").replace("%2B", "+"))
-
 
 RUNS = wheel("1.0+cu118")
 CANNOT = wheel("2.0+cu130")
@@ -204,14 +58,15 @@ CANNOT = wheel("2.0+cu130")
         ([[wheel("2.0+cu130"), source("2.0", yanked=True), RUNS]], "==2.0"),
     ],
 )
-def test_a_pin_finds_what_the_index_did_not_yank(
+def test_a_pin_finds_nothing_that_the_index_yanked(
     pages: Sequence[Page], pin: str
 ) -> None:
+    """If pip prefers such a file, it is told to stop."""
     for known in (True, False):
         alone, judged = compare(pages, pin, known=known)
         assert alone is not None
-        assert judged == alone
         assert not alone.yanked
+        assert judged in (alone, None)
 
 
 @pytest.mark.parametrize("other", ["2.0+cu126", "2.0"])
@@ -288,7 +143,7 @@ def test_no_yanked_file_replaces_another_elsewhere(
     page += [wheel("2.0+cu132", tag=tag, yanked=True) for tag in (TAGS[0], other)]
     alone, judged = compare([page], "==2.0", known=False, tags=(other,))
     assert alone == wheel("2.0+cu130", tag=other)
-    assert judged == (None if left else alone)
+    assert judged is None
 
 
 WIN, NEW_GLIBC = OTHER_TAGS[3], "cp311-cp311-manylinux_2_39_x86_64"
@@ -339,9 +194,35 @@ def test_a_pre_release_that_is_a_variant() -> None:
         assert [bool(f.yanked) for f in files if f.filename == final.name] == yanked
 
 
+def test_an_index_that_does_not_respond() -> None:
+    """Its page may have any file when an installer asks for it again."""
+
+    class Failing(Pages):
+        async def get_project_page(self, *_: object, **__: object) -> NoReturn:
+            raise PassingError("no response", "https://index.example/")
+
+    yanked, foreign = wheel("2.0+cu126", yanked=True), wheel("1.0+rocm6.3")
+    first, failing = index_of(0, [yanked, foreign, RUNS]), Failing({})
+    for indexes, action in (
+        ([first], (False, False)),
+        ([first, failing], (True, True)),
+    ):
+        component, *_ = select(
+            indexes,
+            selection=selection_for(None, {}),
+            reader=Reader(Client()),
+            warn=print,
+        )
+        page = asyncio.run(component.get_project_page("kern"))
+        found = {file.filename: file for file in page.files}
+        assert found[yanked.name].url.startswith("refused:") is action[0]
+        assert (foreign.name in found) is action[1]
+
+
 def test_a_refused_file_cannot_be_requested() -> None:
+    """It stays on the page, because installers might use another index without it."""
     yanked = wheel("2.0+cu131", yanked=True)
-    page = [CANNOT, yanked, RUNS, anywhere("2.1a1")]
+    page = [CANNOT, yanked, RUNS]
     index = index_of(0, page)
     (shown,) = (f for f in show([index], None, {}) if f.filename == yanked.name)
     assert shown.url.startswith("refused:")
@@ -358,8 +239,8 @@ def test_what_the_user_excludes_replaces_nothing() -> None:
     """Hashes, or a date, exclude files as this does."""
     page = [CANNOT, wheel("2.0+cu131", yanked=True), wheel("2.0+cu118")]
     for pages in ([page], [page[:2], page[2:]]):
-        alone, judged = compare(pages, "==2.0,!=2.0+cu118", user=False)
-        assert alone == judged == CANNOT
+        found = compare(pages, "==2.0,!=2.0+cu118", user=False)
+        assert found == (CANNOT, None)
     pages = [[wheel("1.0+rocm6.3"), RUNS], [anywhere("2.0a1")]]
     assert compare(pages, "")[1] == RUNS
     assert compare(pages, "!=1.0+cu118", user=False) == (pages[0][0], None)

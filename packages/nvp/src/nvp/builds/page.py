@@ -77,8 +77,7 @@ class Visibility:
 
 _SHOW = Visibility(action="show")
 _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
-_WITHDRAWN = Visibility(action="hide", reason="its index yanked it for all users")
-_REFUSED = replace(_WITHDRAWN, action="refuse")
+_REFUSED = Visibility(action="refuse", reason="its index yanked it for all users")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -352,28 +351,28 @@ def _note(builds: Sequence[Build]) -> str | None:
 def find_exposed(
     files: Mapping[str, Visibility],
     releases: Mapping[str, Version],
-    left: Set[Version],
+    left: Set[Version] | None,
     withdrawn: Set[str],
 ) -> dict[str, Visibility]:
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file, and
     pip takes a pre-release only if no final release fits. Which files fit depends on
-    the installer, so the rules are the same for every platform and Python.
+    the installer, so the rules are the same for every platform and Python. Without
+    these files, installers may also use another index.
 
     :param files: the visibility of builds; other files are shown.
     :param releases: the releases of the files on all indexes of the user.
-    :param left: the releases with a file that its index did not yank.
+    :param left: the releases with a file that its index did not yank; ``None`` if an
+        index does not respond.
     :param withdrawn: the files that their index yanked.
     """
-    early = any(release.is_prerelease for release in releases.values())
-    # What the index yanked may be the only final release for an installer.
-    gone = _REFUSED if early else _WITHDRAWN
+    early = left is None or any(x.is_prerelease for x in releases.values())
     changed: dict[str, Visibility] = {}
     for file, release in releases.items():
         each = files.get(file, _SHOW)
-        if file in withdrawn and release in left:
-            changed[file] = gone
+        if file in withdrawn and (left is None or release in left):
+            changed[file] = _REFUSED
         elif early and each.action == "hide" and not release.is_prerelease:
             changed[file] = replace(each, action="yank")
     return changed

@@ -34,15 +34,22 @@ from ...builds.page import (
 )
 from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
-from ...wheels.archive import is_for_platform, parse_requires, release_of_sdist
+from ...wheels.archive import parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.urls import REFUSED
+from ..http.urls import REFUSED, PassingError
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .wheel_files import folder_of_index, is_large, is_vendor, may_fit, versions_of
+from .wheel_files import (
+    builds_for,
+    folder_of_index,
+    is_large,
+    is_vendor,
+    may_fit,
+    versions_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +149,7 @@ class BuildJudge:
         """
         self._note_origins(index, files)
         judged, required = await self._judge.judge(project, files)
-        ours = self._for_here(judged)
+        ours = builds_for(judged, self.platform)
         is_silent = all(b.judgement.is_silent and not b.backend for b in ours)
         is_alone = len(self._indexes) == 1 or not any(map(is_yanked, files))
         if is_silent and is_alone:
@@ -156,7 +163,7 @@ class BuildJudge:
             follows, followed = await asyncio.wait_for(finding, PATIENCE)
         named = self._selection.named.get(project, ())
         listed = {file.filename: file for file in files}
-        others = await self._judge_others(index, project, ours, listed)
+        others, is_sure = await self._judge_others(index, project, ours, listed)
         # The user's own indexes precede those of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
@@ -198,7 +205,7 @@ class BuildJudge:
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
         if is_silent:
             by_file = dict.fromkeys(by_file, Visibility(action="show"))
-        by_file |= self._find_exposed(project, listed, by_file)
+        by_file |= self._find_exposed(project, listed, by_file, is_sure=is_sure)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -304,6 +311,8 @@ class BuildJudge:
         project: str,
         listed: Mapping[str, model.File],
         files: Mapping[str, Visibility],
+        *,
+        is_sure: bool,
     ) -> dict[str, Visibility]:
         """Find the files of a page that only the verdicts on others would expose."""
         withdrawn = {key for key, file in listed.items() if is_yanked(file)}
@@ -320,7 +329,7 @@ class BuildJudge:
                 withdrawn.discard(key)
             elif key not in withdrawn and may_fit(file, project, target):
                 left.add(releases[key])
-        changed = find_exposed(files, releases, left, withdrawn)
+        changed = find_exposed(files, releases, left if is_sure else None, withdrawn)
         return {name: each for name, each in changed.items() if "/" not in name}
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
@@ -335,53 +344,46 @@ class BuildJudge:
         project: str,
         ours: Sequence[Build],
         listed: dict[str, model.File],
-    ) -> list[tuple[bool, Build]]:
+    ) -> tuple[list[tuple[bool, Build]], bool]:
         """Judge the builds of a project on the other indexes.
 
         METADATA is read only if this index has builds without GPU code, because these
         must not replace GPU builds on other indexes.
 
         :param listed: receives the files of these indexes, keyed as their builds.
-        :returns: each build, preceded by whether it is on an index of vendors.
+        :returns: each build, preceded by whether it is on an index of vendors, and
+            whether all indexes respond.
         """
+        is_sure = True
         asks = any(build.judgement.verdict == "cpu" for build in ours)
         builds: list[tuple[bool, Build]] = []
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
-            files = await self._read_files(other, project)
+            found = await self._read_files(other, project)
+            files, is_sure = found or (), is_sure and found is not None
             # Add the number: different files on two indexes may have the same name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
             listed |= {f"{number}/{file.filename}": file for file in files}
             builds += [
                 (is_vendor(other), replace(build, file=f"{number}/{build.file}"))
-                for build in self._for_here(judged)
+                for build in builds_for(judged, self.platform)
             ]
-        return builds
-
-    def _for_here(self, builds: Sequence[Build]) -> list[Build]:
-        """Return the builds for this platform or any platform.
-
-        Wheels for macOS, for example, are excluded: a release with only such wheels
-        cannot be installed here.
-        """
-        return [
-            build
-            for build in builds
-            if is_for_platform(build.file.rpartition("-")[2], self.platform)
-        ]
+        return builds, is_sure
 
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
         files: list[model.File] = []
         for index in self._indexes:
-            files += await self._read_files(index, project)
+            files += await self._read_files(index, project) or ()
         return files
 
     async def _read_files(
         self, index: SimpleRepository, project: str
-    ) -> Sequence[model.File]:
-        """Return the files of a project on an index; ``()`` for an unreadable index."""
+    ) -> Sequence[model.File] | None:
+        """Return the files of a project; ``None`` if the index may respond later."""
         try:
             page = await index.get_project_page(project)
+        except PassingError:
+            return None
         except (InputError, *UNAVAILABLE):
             return ()
         self._note_origins(index, page.files)
@@ -427,7 +429,7 @@ class BuildJudge:
             pins = {x.partition("+")[0] for x in self._selection.pinned.get(name, ())}
             leader = [
                 build
-                for build in self._for_here(judged)
+                for build in builds_for(judged, self.platform)
                 if not pins or str(build.release) in pins
             ]
             label = self._selection.pins.get(name)

@@ -35,6 +35,7 @@ from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
     expands_too_far,
+    is_for_platform,
     parse_requires,
     parse_versions,
     platform_of,
@@ -193,6 +194,15 @@ def find_installable(
         for wheel, pythons in found
         if (kept := pythons & (early if wheel.release.is_prerelease else every))
     }
+
+
+def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
+    """Return the builds for a platform or any platform.
+
+    A release with only wheels for others, such as macOS, cannot be installed there.
+    """
+    tags = ((build, build.file.rpartition("-")[2]) for build in builds)
+    return [build for build, tag in tags if is_for_platform(tag, platform)]
 
 
 def may_fit(file: model.File, project: str, target: Target | None) -> bool:
