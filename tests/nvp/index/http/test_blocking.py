@@ -265,3 +265,17 @@ def test_a_truncated_page_does_not_unpack_to_a_huge_one(
         assert reply is not None
         assert (reply.raw, reply.is_whole) == (whole, False)
         assert reply.body == (b" " * (size << 20) if is_kept else b"")
+
+
+def test_errors_of_pages_do_not_keep_the_pages() -> None:
+    """A census keeps all errors; 60 pages of spaces took 7 GB."""
+    answers = {
+        f"/{number}/": Answer(body=b" " * 1000, kind=kind)
+        for number, kind in enumerate(("application/json", "text/plain"))
+    }
+    with serve_answers(answers) as server, BlockingClient() as client:
+        urls = [f"{server.url}{path}" for path in answers]
+        for _, error in client.read_pages(urls, at_once=2):
+            assert isinstance(error, UpstreamError)
+            assert error.__context__ is None
+            assert error.__traceback__ is None

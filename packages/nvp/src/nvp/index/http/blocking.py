@@ -22,7 +22,7 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 from .client import Client
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, wait_until
-from .replies import content_length, too_large
+from .replies import content_length, too_large, without_frames
 from .threads import LoopThread
 from .urls import (
     CompleteResponse,
@@ -372,7 +372,7 @@ def _finished(
     try:
         return url, _parse(*request.result())
     except UpstreamError as error:
-        return url, error
+        return url, without_frames(error)  # a census keeps all errors
 
 
 async def _download(
