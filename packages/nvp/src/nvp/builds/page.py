@@ -66,7 +66,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """Whether a wheel is shown, yanked or hidden, and why.
+    """Whether a wheel is shown, yanked, refused or hidden, and why.
 
     :param reason: one line for the user; empty for a wheel that is shown.
     """

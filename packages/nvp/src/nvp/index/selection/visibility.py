@@ -84,7 +84,7 @@ class PageVerdicts:
         return frozenset(build.file for build in self.builds if build.has_label(label))
 
     def apply(self, files: Sequence[model.File]) -> list[model.File]:
-        """Return the files for the page: omit those to hide, and mark those to yank."""
+        """Return the files for the page: without those to hide, and others marked."""
         shown = []
         for file in files:
             each = self.visibility.files.get(file.filename)
