@@ -249,7 +249,7 @@ def test_a_small_response_does_not_unpack_to_a_huge_one() -> None:
         assert len(body) * 100 < 8 * 1024 * 1024
 
 
-@pytest.mark.parametrize(("size", "is_kept"), [(1, True), (40, False)])
+@pytest.mark.parametrize(("size", "is_kept"), [(1, True), (7, True), (40, False)])
 def test_a_truncated_page_does_not_unpack_to_a_huge_one(
     size: int, is_kept: bool
 ) -> None:
@@ -273,9 +273,15 @@ def test_errors_of_pages_do_not_keep_the_pages() -> None:
         f"/{number}/": Answer(body=b" " * 1000, kind=kind)
         for number, kind in enumerate(("application/json", "text/plain"))
     }
-    with serve_answers(answers) as server, BlockingClient() as client:
+    answers["/2/"] = Answer(body=b" " * 1000, fault="cut")
+
+    def make() -> Client:
+        return Client(Settings(retries=0, plain_http=True))
+
+    with serve_answers(answers) as server, BlockingClient(make) as client:
         urls = [f"{server.url}{path}" for path in answers]
         for _, error in client.read_pages(urls, at_once=2):
             assert isinstance(error, UpstreamError)
+            assert error.reply is None
             assert error.__context__ is None
             assert error.__traceback__ is None

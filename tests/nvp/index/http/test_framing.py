@@ -243,18 +243,25 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         stream = await backend.connect_tcp(host, port)
         await stream.start_tls(ssl.create_default_context(), host)
 
+    async def tunnel(backend: httpcore.AsyncNetworkBackend, port: int) -> None:
+        stream = await backend.connect_tcp("proxy.example", 3128)
+        await stream.write(b"CONNECT far.example:%d HTTP/1.1\r\n\r\n" % port)
+        await stream.start_tls(ssl.create_default_context(), "far.example")
+
     async def connect_all() -> None:
         backend = _Backend(None)
         backend._inner = Streams([])  # type: ignore[assignment]
         names = ["one.example", "other.example"] * 8
         await asyncio.gather(*(connect(backend, name, 443) for name in names))
-        # A server at another port may be slow.
+        # A server at another port, also behind a proxy, may be slow.
         ports = [(1, "two.example"), (2, "two.example")] * 8
         await asyncio.gather(*(connect(backend, name, port) for port, name in ports))
+        await asyncio.gather(*(tunnel(backend, port) for port in (1, 2) * 8))
 
     class Streams(httpcore.AsyncMockBackend):
         async def connect_tcp(self, *_: object, **__: object) -> Stream:
             return Stream([])
 
     asyncio.run(connect_all())
-    assert most == {"one.example": 2, "other.example": 2, "two.example": 4}
+    expected = {"one": 2, "other": 2, "two": 4, "far": 4}
+    assert most == {f"{name}.example": number for name, number in expected.items()}

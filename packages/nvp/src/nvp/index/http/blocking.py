@@ -372,7 +372,8 @@ def _finished(
     try:
         return url, _parse(*request.result())
     except UpstreamError as error:
-        return url, without_frames(error)  # a census keeps all errors
+        error.reply = None  # a census keeps all errors
+        return url, without_frames(error)
 
 
 async def _download(

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,6 @@ from .replies import (
     LARGE,
     check_status,
     content_length,
-    decode,
     find_target,
     leading_to,
     make_reply,
@@ -62,9 +61,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
-_PART = 1024 * 1024
-"""The maximum size of a truncated page with its compression undone, in bytes."""
-
 _AT_ONCE, _IN_ALL = 64, 96
 """The maximum number of complete responses at a time from a server, and that from all
 servers but for pages: a page can name many, and each needs a file descriptor."""
@@ -198,8 +194,9 @@ class Client:
                 # Keep the partial body, because installers differ in how they treat
                 # a truncated page.
                 part = replace(reply, raw=bytes(raw), is_whole=False)
-                body = await asyncio.to_thread(decode, part, _PART) or b""
-                error.reply = replace(part, body=body if len(body) <= _PART else b"")
+                with suppress(UpstreamError):
+                    part = await unpack(part, url, limit, turn)
+                error.reply = part
             raise
         return await unpack(replace(reply, raw=bytes(raw)), url, limit, turn)
 

@@ -201,6 +201,8 @@ class LimitedStream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""
         self._framing.start()
+        if buffer.startswith(b"CONNECT "):  # to a server behind a proxy
+            self._port = int(buffer.split(b" ")[1].rpartition(b":")[2])
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -219,10 +221,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         return LimitedStream(inner, self._handshakes, self._port)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the connection.
-
-        httpcore closes an idle connection that is readable. Bytes in h11 count, too.
-        """
+        """Return whether the socket or h11 has bytes, which httpcore asks when idle."""
         if info == "is_readable" and not self._framing.is_complete:
             return True
         return self._inner.get_extra_info(info)

@@ -216,8 +216,8 @@ def may_fit(file: model.File, project: str, target: Target | None) -> bool:
     tags = "-".join(name[:-4].rsplit("-", 3)[1:])
     if target is None or expands_too_far(tags):
         return True
-    fits = target.find_pythons(tags, file.requires_python)
-    return bool(fits) and not target.builds(project)
+    # Installers may ignore the limit of Python.
+    return bool(target.find_pythons(tags, None)) and not target.builds(project)
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
