@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simple_repository import model
-from simple_repository.errors import ResourceUnavailable
+from simple_repository.errors import PackageNotFoundError, ResourceUnavailable
 from support.builds import gpu_build, metadata
 from support.exposed import (
     OTHER_TAGS,
@@ -34,7 +34,7 @@ from support.label_index import Pages
 from support.loopback import JSON
 
 from nvp.index.http.client import Client
-from nvp.index.http.urls import PassingError
+from nvp.index.http.urls import PassingError, UpstreamError
 from nvp.index.selection.component import select
 from nvp.index.selection.kept import MARK, mark_of
 from nvp.index.selection.reader import Reader
@@ -194,29 +194,34 @@ def test_a_pre_release_that_is_a_variant() -> None:
         assert [bool(f.yanked) for f in files if f.filename == final.name] == yanked
 
 
-def test_an_index_that_does_not_respond() -> None:
+@pytest.mark.parametrize(
+    ("error", "is_sure"),
+    [
+        (PassingError("no response", "https://index.example/"), False),
+        (UpstreamError("HTTP 520", "https://index.example/", status=520), False),
+        (UpstreamError("is not a page", "https://index.example/"), False),
+        (UpstreamError("HTTP 403", "https://index.example/", status=403), True),
+        (PackageNotFoundError("kern"), True),
+    ],
+)
+def test_an_index_that_does_not_respond(error: Exception, is_sure: bool) -> None:
     """Its page may have any file when an installer asks for it again."""
 
     class Failing(Pages):
         async def get_project_page(self, *_: object, **__: object) -> NoReturn:
-            raise PassingError("no response", "https://index.example/")
+            raise error
 
     yanked, foreign = wheel("2.0+cu126", yanked=True), wheel("1.0+rocm6.3")
     first, failing = index_of(0, [yanked, foreign, RUNS]), Failing({})
-    for indexes, action in (
-        ([first], (False, False)),
-        ([first, failing], (True, True)),
-    ):
-        component, *_ = select(
-            indexes,
-            selection=selection_for(None, {}),
-            reader=Reader(Client()),
-            warn=print,
-        )
+    selection, reader = selection_for(None, {}), Reader(Client())
+    for others in ([], [failing]):
+        indexes = [first, *others]
+        component, *_ = select(indexes, selection=selection, reader=reader, warn=print)
         page = asyncio.run(component.get_project_page("kern"))
         found = {file.filename: file for file in page.files}
-        assert found[yanked.name].url.startswith("refused:") is action[0]
-        assert (foreign.name in found) is action[1]
+        is_doubtful = bool(others) and not is_sure
+        assert found[yanked.name].url.startswith("refused:") is is_doubtful
+        assert (foreign.name in found) is is_doubtful
 
 
 def test_a_refused_file_cannot_be_requested() -> None:

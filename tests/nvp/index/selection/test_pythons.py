@@ -142,5 +142,5 @@ def test_what_pip_may_select(name: str, fits: bool) -> None:
     """pip has an option to ignore the limit of Python, and knows no variants."""
     file = model.File(name, name, {}, requires_python=">=3.99")
     target = Target(version="3.11.7", tags=dict.fromkeys(["py3-none-any"]), pre=False)
-    assert may_fit(file, "kern", target) is fits
-    assert may_fit(file, "kern", None) is (fits or "cp399" in name)
+    assert may_fit(file, target) is fits
+    assert may_fit(file, None) is (fits or "cp399" in name)

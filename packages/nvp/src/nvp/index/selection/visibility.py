@@ -36,7 +36,8 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.urls import REFUSED, PassingError
+from ..http.logins import REFUSALS
+from ..http.urls import REFUSED
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
@@ -327,7 +328,7 @@ class BuildJudge:
             version, releases[key] = versions
             if version.local in named:
                 withdrawn.discard(key)
-            elif key not in withdrawn and may_fit(file, project, target):
+            elif key not in withdrawn and may_fit(file, target):
                 left.add(releases[key])
         changed = find_exposed(files, releases, left if is_sure else None, withdrawn)
         return {name: each for name, each in changed.items() if "/" not in name}
@@ -382,10 +383,8 @@ class BuildJudge:
         """Return the files of a project; ``None`` if the index may respond later."""
         try:
             page = await index.get_project_page(project)
-        except PassingError:
-            return None
-        except (InputError, *UNAVAILABLE):
-            return ()
+        except (InputError, *UNAVAILABLE) as error:
+            return () if getattr(error, "status", 404) in (*REFUSALS, 410) else None
         self._note_origins(index, page.files)
         return page.files
 

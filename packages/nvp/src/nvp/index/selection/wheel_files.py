@@ -205,7 +205,7 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
     return [build for build, tag in tags if is_for_platform(tag, platform)]
 
 
-def may_fit(file: model.File, project: str, target: Target | None) -> bool:
+def may_fit(file: model.File, target: Target | None) -> bool:
     """Return whether an installer may select a file, if it knows no variants.
 
     :param target: ``None`` if it is unknown.
@@ -216,8 +216,8 @@ def may_fit(file: model.File, project: str, target: Target | None) -> bool:
     tags = "-".join(name[:-4].rsplit("-", 3)[1:])
     if target is None or expands_too_far(tags):
         return True
-    # Installers may ignore the limit of Python.
-    return bool(target.find_pythons(tags, None)) and not target.builds(project)
+    # Options may ignore the limit of Python, and name exceptions to --no-binary.
+    return bool(target.find_pythons(tags, None))
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
