@@ -86,6 +86,16 @@ def test_a_user_may_name_a_file_that_its_index_yanked() -> None:
     assert compare([[yanked]], "==2.0+cu126", user=False) == (yanked, yanked)
 
 
+def test_without_builds_a_yanked_file_stays_as_it_is() -> None:
+    """A pin must find it, as without verdicts, which there are none of."""
+    yanked = anywhere("2.0", yanked=True)
+    pages = [[yanked, anywhere("1.0")], [wheel("2.0", tag="cp39-cp39-win_amd64")]]
+    for order in (pages, pages[::-1]):
+        assert compare(order, "==2.0", known=False) == (yanked, yanked)
+    labelled = [*pages[1], wheel("1.0+cu118", tag="cp39-cp39-win_amd64")]
+    assert compare([pages[0], labelled], "==2.0", known=False) == (yanked, None)
+
+
 def test_a_file_that_its_index_yanked_is_not_the_build_of_a_release() -> None:
     page = [wheel("2.0+cu118"), wheel("2.0+cu126", yanked=True), RUNS]
     for pin in ("", "==2.0"):

@@ -51,6 +51,11 @@ class Build:
         return bool(self.pythons)
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing says that the wheel has GPU code."""
+        return self.judgement.is_silent and self.backend is None
+
+    @property
     def release(self) -> Version:
         """The version without its label."""
         # Parsing is slow for pages with 10,000 builds: parse only labeled versions.

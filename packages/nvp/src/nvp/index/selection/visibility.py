@@ -48,6 +48,7 @@ from .wheel_files import (
     folder_of_index,
     is_large,
     is_vendor,
+    may_be_build,
     may_fit,
     versions_of,
 )
@@ -151,7 +152,7 @@ class BuildJudge:
         self._note_origins(index, files)
         judged, required = await self._judge.judge(project, files)
         ours = builds_for(judged, self.platform)
-        is_silent = all(b.judgement.is_silent and not b.backend for b in ours)
+        is_silent = all(build.is_silent for build in ours)
         is_alone = len(self._indexes) == 1 or not any(map(is_yanked, files))
         if is_silent and is_alone:
             return PageVerdicts(project=project, builds=ours)
@@ -165,7 +166,6 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         listed = {file.filename: file for file in files}
         others, is_sure = await self._judge_others(index, project, ours, listed)
-        # The user's own indexes precede those of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
             build.file: build
@@ -206,7 +206,9 @@ class BuildJudge:
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
         if is_silent:
             by_file = dict.fromkeys(by_file, Visibility(action="show"))
-        by_file |= self._find_exposed(project, listed, by_file, is_sure=is_sure)
+        is_silent = is_silent and all(build.is_silent for _, build in others)
+        if not is_silent or any(may_be_build(x.filename) for x in listed.values()):
+            by_file |= self._find_exposed(project, listed, by_file, is_sure=is_sure)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -288,7 +290,6 @@ class BuildJudge:
                 if by_file[build.file].action == "show"
                 for python in build.pythons or ANY_PYTHON
             }
-            # A Python whose wheels are yanked must not build the release from source.
             for build in ours:
                 left = (build.pythons or ANY_PYTHON) - shown
                 if left and by_file[build.file].action == "yank":
