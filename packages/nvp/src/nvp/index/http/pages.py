@@ -145,8 +145,8 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
             raw = json.dumps(page).encode()
         else:
             given = find_plain_base(body, kind)
-            if given not in ("", base := urljoin(url, given)):
-                raise ValueError("its <base> is relative")
+            if is_long(given, url) or given not in ("", base := urljoin(url, given)):
+                raise ValueError("its <base> is relative or long")
             raw = in_utf_8(f'<base href="{escape(base)}">', body, kind)
             kind = "text/html; charset=utf-8"
     except (*_PAGE_ERRORS, InputError):
