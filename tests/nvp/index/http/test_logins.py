@@ -130,7 +130,7 @@ def test_other_logins_of_the_user(
         ({"/a": {"u:é": 200}}, "u:%C3%A9@", None, [("/a", "u:?"), ("/a", "u:é"), 200]),
         # uv uses the netrc file for a user with an empty password; pip does not.
         ({"/a": {"me:word": 200}}, "me:@", None, [("/a", "me:word"), 200]),
-        # After a redirect, uv sends the login of before, and requests the netrc file's.
+        # After a redirect, uv sends the earlier login, and pip that of the netrc file.
         (
             {"/a": {"u:p": "/b"}, "/b": {"u:p": 200}},
             "u:p@",

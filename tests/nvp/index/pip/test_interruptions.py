@@ -363,7 +363,7 @@ def test_random_interrupts(
         case = f"seed {seed}: {command}, {number.name}, status {status}, {said}"
         assert status in (0, 1, 130, 128 + number, -number), case
         assert "No matching distribution" not in said, case
-        # Python itself prints this if its start is interrupted, until it runs `nvp`.
+        # Python itself prints this if it is interrupted before it runs `nvp`.
         ours = re.search(r"nvp/(?!(src/nvp/)?__init__\.py)", said)
         assert "Traceback" not in said or ours is None, case
         left = [path.name for path in run.temporary.iterdir()]

@@ -177,12 +177,13 @@ WIN, NEW_GLIBC = OTHER_TAGS[3], "cp311-cp311-manylinux_2_39_x86_64"
             "==0.9",
             TAGS,
         ),
-        # The only final file that is not hidden, and a pre-release, have other tags.
+        # The only final file that is not hidden is for a newer glibc.
         (
             [[wheel("1.0+cu130", tag=NEW_GLIBC), wheel("1.0+xpu"), wheel("1.1a1")]],
             "",
             TAGS,
         ),
+        # All pre-releases are for another platform than that of ``serve``.
         ([[anywhere("1.0+xpu"), wheel("1.1a1", tag=WIN)]], "", (WIN, TAGS[1])),
         ([[wheel("1.0+xpu", tag=WIN)], [wheel("1.1a1", tag=WIN)]], "", (WIN,)),
     ],

@@ -43,16 +43,6 @@ def lie(number: int = 0) -> Kept:
     return Kept(b"a lie", parts(number))
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def make(
     folder: Path | None = None, clock: Callable[[], float] = time.monotonic
 ) -> tuple[MetadataStore, SentMetadata]:
@@ -102,12 +92,12 @@ def test_what_another_client_got_does_not_count() -> None:
 @pytest.mark.parametrize("minutes", [0, 11, 23 * 60])
 def test_a_refusal_of_one_client_protects_another_one(minutes: int) -> None:
     """The other one may have METADATA, and come later than ten minutes."""
-    clock = Clock()
-    _, sent = make(clock=clock)
+    now = [0.0]
+    _, sent = make(clock=lambda: now[0])
     wheel = wheel_of()
     sent.add(REQUEST, wheel, lie())
     sent.settle(REQUEST, wheel, [parts()], DIFFERS)
-    clock.now = minutes * 60
+    now[0] = minutes * 60
     if minutes * 60 < FRESH:
         with pytest.raises(UpstreamError, match="another") as caught:
             sent.find(REQUEST, wheel)
@@ -137,8 +127,8 @@ def test_a_page_that_changes(later: model.File) -> None:
 def test_no_record_is_lost_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A project of many releases must not make the server forget the others."""
     monkeypatch.setattr(keeping, "_NOTED", 3)
-    clock = Clock()
-    store, sent = make(clock=clock)
+    now = [0.0]
+    store, sent = make(clock=lambda: now[0])
     wheel = wheel_of()
     for number in range(3):
         assert not sent.is_full
@@ -150,10 +140,10 @@ def test_no_record_is_lost_for_another_one(monkeypatch: pytest.MonkeyPatch) -> N
     sent.add(("evil", "0"), wheel, lie(1))
     assert sent.find(("evil", "0"), wheel) == (parts(), parts(1))
     # Another index, and the next day, have their own limits.
-    other = SentMetadata(store, clock)
+    other = SentMetadata(store, lambda: now[0])
     other.add(REQUEST, wheel, lie())
     assert other.find(REQUEST, wheel) == (parts(),)
-    clock.now = 25 * 3600
+    now[0] = 25 * 3600
     sent.add(REQUEST, wheel, lie())
     assert sent.find(REQUEST, wheel) == (parts(),)
 

@@ -74,7 +74,7 @@ _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 """The maximum bytes and lines of all heads and trailers of a message."""
 
 _MOST_OF_LINE = 16 * 1024
-"""The maximum size of a line in bytes. Node.js reads no longer heads."""
+"""The maximum size of a line in bytes. Node.js refuses longer heads."""
 
 _MOST_PIECES, _PIECE = 4096, 16
 """The maximum number of pieces of a message if their mean length is below 16 bytes."""
@@ -221,7 +221,8 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         return LimitedStream(inner, self._handshakes, self._port)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return whether the socket or h11 has bytes, which httpcore asks when idle."""
+        """Return what httpcore asks about the connection."""
+        # httpcore closes an idle connection that is readable, so bytes in h11 count.
         if info == "is_readable" and not self._framing.is_complete:
             return True
         return self._inner.get_extra_info(info)
@@ -250,7 +251,7 @@ async def send(
     if (request.url.port or 0) not in range(2**16):
         raise UpstreamError(f"no server has the port {request.url.port}", url)
     response = await client.send(request, stream=True, follow_redirects=False)
-    # A server can pass on every header unchanged.
+    # In this encoding, a server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
     if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
         response.headers.pop("content-length", None)

@@ -166,6 +166,7 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         listed = {file.filename: file for file in files}
         others, is_sure = await self._judge_others(index, project, ours, listed)
+        # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
             build.file: build
@@ -194,9 +195,9 @@ class BuildJudge:
         for build in late.values():
             reason = f"your own index has a build of {build.release} that runs"
             by_file[build.file] = Visibility(action="yank", reason=reason)
-        several = judged if self._selection.several_platforms else ()
-        elsewhere = [build for build in several if build.file not in names]
-        by_file |= find_visibility_elsewhere(ours, by_file, elsewhere, driver=driver)
+        if self._selection.several_platforms:
+            there = [build for build in judged if build.file not in names]
+            by_file |= find_visibility_elsewhere(ours, by_file, there, driver=driver)
         pythons = {
             python
             for build in builds
@@ -353,8 +354,7 @@ class BuildJudge:
         must not replace GPU builds on other indexes.
 
         :param listed: receives the files of these indexes, keyed as their builds.
-        :returns: each build, preceded by whether it is on an index of vendors, and
-            whether all indexes respond.
+        :returns: each build after whether a vendor has it, and whether all respond.
         """
         is_sure = True
         asks = any(build.judgement.verdict == "cpu" for build in ours)
@@ -385,7 +385,7 @@ class BuildJudge:
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            return () if getattr(error, "status", 404) in (*REFUSALS, 410) else None
+            return () if getattr(error, "status", 404) in REFUSALS else None
         self._note_origins(index, page.files)
         return page.files
 

@@ -211,8 +211,10 @@ def may_fit(file: model.File, target: Target | None) -> bool:
     :param target: ``None`` if it is unknown.
     """
     name = file.filename
-    if not name.endswith(".whl") or find_label(name) is not None:
-        return not name.endswith(".whl")
+    if not name.endswith(".whl"):
+        return True
+    if find_label(name) is not None:
+        return False
     tags = "-".join(name[:-4].rsplit("-", 3)[1:])
     if target is None or expands_too_far(tags):
         return True
