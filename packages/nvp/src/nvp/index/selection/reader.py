@@ -46,16 +46,7 @@ from ..http.urls import (
     find_other,
     is_http,
 )
-from .kept import (
-    FRESH,
-    LIFE,
-    LONGEST,
-    Aging,
-    Kept,
-    MetadataStore,
-    kept_path,
-    whole_key,
-)
+from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
 from .options import part_of, trusted_cache
 from .pieces import (
     Check,
