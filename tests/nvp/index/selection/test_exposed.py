@@ -86,6 +86,17 @@ def test_a_user_may_name_a_file_that_its_index_yanked() -> None:
     assert compare([[yanked]], "==2.0+cu126", user=False) == (yanked, yanked)
 
 
+def test_a_pin_of_a_label_finds_nothing_that_the_index_yanked() -> None:
+    """The user names it, but another file of the same version is not yanked."""
+    left = wheel("2.0+cu130", tag=TAGS[1])
+    yanked = wheel("2.0+cu130", yanked=True)
+    for pages in ([[left, yanked, RUNS]], [[left, RUNS], [yanked]]):
+        for order in (pages, pages[::-1]):
+            alone, judged = compare(order, "==2.0+cu130")
+            assert alone == left
+            assert judged in (left, None)
+
+
 def test_without_builds_a_yanked_file_stays_as_it_is() -> None:
     """A pin must find it, as without verdicts, which there are none of."""
     yanked = anywhere("2.0", yanked=True)

@@ -327,11 +327,11 @@ class BuildJudge:
         for key, file in listed.items():
             if (versions := versions_of(file.filename, project)) is None:
                 continue
-            version, releases[key] = versions
-            if version.local in named:
-                withdrawn.discard(key)
-            elif key not in withdrawn and may_fit(file, target):
-                left.add(releases[key])
+            version, release = versions
+            # A pin of a label fits no other file of the release.
+            releases[key] = version if version.local in named else release
+            if key not in withdrawn and may_fit(file, target):
+                left |= {version, release}
         changed = find_exposed(files, releases, left if is_sure else None, withdrawn)
         return {name: each for name, each in changed.items() if "/" not in name}
 
