@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
+import socket
+import threading
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +17,7 @@ from support.authority import Authority
 from support.index_server import serve
 from support.proxy import serve_proxy
 
+from nvp.index.http import connecting
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import find_proxy
@@ -77,9 +81,47 @@ def test_variables(
     assert "secret" not in line
 
 
-def test_socks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socks_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setattr(connecting, "find_spec", lambda _: None)
     assert "socks5://127.0.0.1:9 speaks SOCKS" in error_of("https://wheels.invalid/")
+
+
+# httpcore 1.0 leaves the connection to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("login", "replies"),
+    [
+        ("", [b""]),
+        ("", [b"HTTP/1.1 400 Bad Request\r\n\r\n"]),
+        ("", [b"\5\0", b""]),
+        ("", [b"\5\0", b"\5\0\0\1"]),
+        ("", [b"\5\xff"]),
+        ("me:secret@", [b"\5\2", b"\1\1"]),
+        (f"me:secret{'x' * 300}@", [b"\5\2"]),
+    ],
+)
+def test_a_proxy_that_does_not_speak_socks(login: str, replies: list[bytes]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                for reply in replies:
+                    connection.recv(4096)
+                    connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        line = error_of("https://wheels.invalid/", f"socks5h://{login}{address}")
+        thread.join()
+    gc.collect()
+    shown = f"socks5h://{'****@' if login else ''}{address}"
+    assert f"the proxy {shown} does not work: " in line
+    assert line.endswith(f"; {HINT}")
+    assert "secret" not in line
 
 
 @pytest.mark.parametrize("host", ["idx.example", "a.idx.example", "[::1]", "127.0.0.1"])

@@ -25,6 +25,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 from ...signals import count_input
 from .connecting import (
     NearnessFinder,
+    errors_of_socks,
     find_proxy,
     make_connections,
     make_tls_context,
@@ -310,7 +311,13 @@ class Client:
             raise _not_allowed(url)
         client = self._client_for(url)
         bare, _ = split_credentials(url)
-        return await self.logins.send(url, before, partial(send, client, bare, headers))
+        request = partial(send, client, bare, headers)
+        try:
+            return await self.logins.send(url, before, request)
+        except errors_of_socks() as error:
+            failure = httpx.ProxyError(f"it does not speak SOCKS: {error}")
+            failure.request = httpx.Request("GET", bare)
+            raise failure from None
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.

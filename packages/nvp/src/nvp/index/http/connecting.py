@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -420,6 +421,13 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
         header = {"Proxy-Authorization": basic(made.auth)}
         return httpx.Proxy(made.url, headers=header)
     return made
+
+
+def errors_of_socks() -> tuple[type[Exception], ...]:
+    """Return the errors of SOCKS proxies that httpcore 1.0 does not translate."""
+    # The last one is that of a user or a password with more than 255 bytes.
+    known = sys.modules.get("socksio")
+    return () if known is None else (known.SOCKSError, OverflowError)
 
 
 def basic(pair: tuple[str, str], encoding: str = "latin-1") -> str:
