@@ -26,9 +26,10 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import stub_wheel
 
-from nvp.index.http import replies
+from nvp.index.http import pages, replies
+from nvp.index.http.pages import parse_page
 from nvp.index.http.threads import Turn
-from nvp.index.http.urls import CompleteResponse
+from nvp.index.http.urls import CompleteResponse, UpstreamError
 from nvp.index.server.kept_pages import KeptPages
 
 PAGES = {
@@ -339,3 +340,38 @@ def test_long_urls_are_not_kept() -> None:
         finally:
             tracemalloc.stop()
     assert taken < 8 * _SIZE
+
+
+def entry(name: str, **keys: object) -> dict[str, object]:
+    return {"filename": name, "url": f"f/{len(keys)}/{name}", "hashes": {}, **keys}
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ([entry("p-1.zip"), entry("p-1.zip", yanked=True)], "there twice, once yanked"),
+        ([entry("p-1.zip", yanked=""), entry("p-1.zip")], "there twice, once yanked"),
+        # All these versions have the same hash.
+        ([entry(f"p-{n * (2**61 - 1)}.zip") for n in range(1, 70)], "long numbers"),
+    ],
+)
+def test_pages_that_get_no_verdicts(files: list[object], why: str) -> None:
+    body = json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
+    with pytest.raises(UpstreamError, match=why):
+        parse_page(body, JSON, "https://index.example/p/", "p", exact=True)
+    assert parse_page(body, JSON, "https://index.example/p/", "p").files
+
+
+def test_a_page_that_stays_as_it_is_takes_little_memory() -> None:
+    """Its text has two bytes for each character, and would have six if escaped."""
+    body = '{"files":[],"x":"%s"}'.replace("%s", "\u0101" * 2 * _SIZE).encode()
+    url, headers = "https://index.example/p/", {"content-type": JSON}
+    reply = CompleteResponse(status=200, url=url, headers=headers, body=body, raw=body)
+    tracemalloc.start()
+    try:
+        again = pages.with_absolute_links(reply).raw
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert json.loads(again) == json.loads(body)
+    assert peak < 6 * len(body)

@@ -145,6 +145,7 @@ def entry(number: int, **keys: object) -> dict[str, object]:
 
 SIGNED = {"hashes": {"sha256": SHA}, "core-metadata": {"sha256": SHA}}
 REAL = {**SIGNED, "size": 10**6, "upload-time": "2024-01-01T00:00:00Z", "yanked": False}
+ATTESTED = b"<a href=p-1.zip data-provenance=p>p</a>"
 TEXTS = {
     "real": json_page(*(entry(n, **REAL) for n in range(2000))),
     "short entries": json_page(*map(entry, range(12_000))),
@@ -153,6 +154,7 @@ TEXTS = {
     "keys of files": json_page(*(entry(n, x={}, y=[]) for n in range(5000))),
     "versions": json_page(versions=[str(n) for n in range(50_000)]),
     "wide text": json_page(x="x" * 1_000_000 + "\U0001f600"),
+    "base": (b"<base href=//x/%s/>" % (b"x" * 1900) + ATTESTED * 999, HTML),
     "links": (b"".join(b"<a href=p-%d.zip>p</a>" % n for n in range(12_000)), HTML),
     "attributes": (b"<a href=p-1.zip data-a=1 data-b=2 data-c=3>p</a>" * 5000, HTML),
 }
@@ -163,6 +165,7 @@ def test_a_page_weighs_what_it_takes(name: str) -> None:
     body, kind = TEXTS[name]
     headers = {"content-type": kind}
     reply = CompleteResponse(status=200, url=URL, headers=headers, body=body, raw=body)
+    parse_page(b"<p>", HTML, URL, "p")  # loads the parser
     gc.collect()
     tracemalloc.start()
     try:

@@ -103,8 +103,10 @@ _ANNOUNCING = ("data-core-metadata", "data-dist-info-metadata")
 _CHARSETS = ("ascii", "iso8859-1", "cp1252")
 """The encodings in which ASCII has the same bytes as in UTF-8."""
 
-_NOT_OF_PAGES = ("idna", "punycode")
-"""Encodings of host names, which Python decodes in quadratic time."""
+_NOT_OF_PAGES = frozenset(
+    ("idna", "punycode", "utf-7", "unicode-escape", "raw-unicode-escape")
+)
+"""Encodings that no page has, and that Python decodes in quadratic time."""
 
 
 class TooMuchError(ValueError):

@@ -37,6 +37,12 @@ _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
 
+_LONG_NUMBER, _MOST_NUMBERS = re.compile("[0-9]{16}"), 64
+"""A long number in a file name, and the maximum number of files on a page with one.
+
+Python hashes numbers without a secret, so an index can give all its versions the same
+hash. Dictionaries take quadratic time for them."""
+
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
 
@@ -293,12 +299,19 @@ def check_distinct(files: Collection[model.File]) -> None:
     """Check that each file is only once on a page, or always the same.
 
     Which of the entries with one URL counts depends on the installer and on the format.
-    The local index has one URL for the entries with one hash.
+    The local index has one URL for the entries with one hash. Verdicts are for a name,
+    so a file that its index yanked needs a name of its own.
 
-    :raises ValueError: it is not, or the requirements on Python take long to parse.
+    :raises ValueError: it is not, or the files take long to compare.
     """
     if sum(map(len, {file.requires_python or "" for file in files})) > _MOST_PYTHON:
         raise ValueError("it has too many requirements on Python")
+    if sum(bool(_LONG_NUMBER.search(file.filename)) for file in files) > _MOST_NUMBERS:
+        raise ValueError("it has too many file names with long numbers")
+    yanked = {file.filename for file in files if is_yanked(file)}
+    for file in files:
+        if file.filename in yanked and not is_yanked(file):
+            raise ValueError(f"{shown(file.filename)} is there twice, once yanked")
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
         place = unquote(file.url.partition("?")[0])

@@ -21,6 +21,7 @@ from simple_repository.content_negotiation import Format
 
 from nvidia_variant_provider.errors import redacted
 
+from ..http.kept_keys import kept_keys
 from ..http.replies import without_frames
 from ..http.urls import CompleteResponse, PassingError, UpstreamError, server_of
 from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, weigh
@@ -268,7 +269,14 @@ def mark(
 
     :param broken: the reason why the reply is not complete, if it is not.
     """
-    own: dict[str, Any] = {SIZE_KEY: _memory_of(reply.body)}
+    # A base is repeated in each URL.
+    urls = sum(
+        len(text)
+        for file in page.files
+        for text in (file.url, kept_keys(file).get("provenance"))
+        if isinstance(text, str)
+    )
+    own: dict[str, Any] = {SIZE_KEY: _memory_of(reply.body) + urls}
     kind = reply.headers.get("content-type", "").lower()
     if not kind.startswith(Format.JSON_V1.value):
         own[HTML_KEY] = True
