@@ -356,11 +356,8 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return float(text[:9])
     try:
         date = email.utils.parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
-        return None
-    try:
         return max(0.0, date.timestamp() - time.time())
-    except (OverflowError, ValueError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 
