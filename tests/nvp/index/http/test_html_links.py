@@ -201,13 +201,7 @@ def test_malformed_pages_are_read_or_refused(text: str) -> None:
     assert not outcome or "is refused: it has" in outcome
 
 
-@pytest.mark.parametrize(
-    "charset",
-    [
-        *("punycode", "idna", "nonsense", "rot13", "hex"),
-        *("utf-7", "unicode-escape", "raw-unicode-escape"),
-    ],
-)
+@pytest.mark.parametrize("charset", ["x", "hex", "idna", "utf-7", "unicode-escape"])
 def test_other_encodings_are_refused(charset: str) -> None:
     """pip stops at an unknown encoding, so it must get the page as it is."""
     body = b"+" + b"a" * 4_000_000 + f"<a href={NAME}>".encode()

@@ -14,8 +14,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simple_repository import model
-from simple_repository.errors import PackageNotFoundError, ResourceUnavailable
+from simple_repository.errors import PackageNotFoundError
 from support.builds import gpu_build, metadata
 from support.exposed import (
     OTHER_TAGS,
@@ -34,11 +33,9 @@ from support.label_index import Pages
 from support.loopback import JSON
 
 from nvp.index.http.client import Client
-from nvp.index.http.urls import PassingError, UpstreamError
+from nvp.index.http.urls import CompleteResponse, PassingError, UpstreamError
 from nvp.index.selection.component import select
-from nvp.index.selection.kept import MARK, mark_of
 from nvp.index.selection.reader import Reader
-from nvp.index.server.served_locks import ListedUpstream
 
 RUNS = wheel("1.0+cu118")
 CANNOT = wheel("2.0+cu130")
@@ -61,29 +58,24 @@ CANNOT = wheel("2.0+cu130")
 def test_a_pin_finds_nothing_that_the_index_yanked(
     pages: Sequence[Page], pin: str
 ) -> None:
-    """If pip prefers such a file, it is told to stop."""
     for known in (True, False):
         alone, judged = compare(pages, pin, known=known)
         assert alone is not None
         assert not alone.yanked
-        assert judged in (alone, None)
+        assert judged == alone
 
 
 @pytest.mark.parametrize("other", ["2.0+cu126", "2.0"])
 def test_a_file_that_its_index_yanked_does_not_replace_a_hidden_one(other: str) -> None:
     page = [wheel("2.0+rocm6.3"), wheel(other, yanked=True), RUNS]
-    alone, judged = compare([page], "==2.0")
-    assert (alone, judged) == (page[0], None)
+    assert compare([page], "==2.0") == (page[0], page[0])
 
 
-def test_a_user_may_name_a_file_that_its_index_yanked() -> None:
+def test_a_pin_may_name_a_file_that_its_index_yanked() -> None:
     yanked = wheel("2.0+cu126", yanked=True)
-    page = [CANNOT, yanked, RUNS]
-    assert compare([page], "==2.0+cu126") == (yanked, yanked)
-    # Installers on other machines may not find the other file of the release.
-    page = [wheel("2.0+cu118"), yanked]
-    assert compare([page], "==2.0+cu126", user=False) == (yanked, None)
-    assert compare([[yanked]], "==2.0+cu126", user=False) == (yanked, yanked)
+    for page in ([CANNOT, yanked, RUNS], [wheel("2.0+cu118"), yanked], [yanked]):
+        for user in (True, False):
+            assert compare([page], "==2.0+cu126", user=user) == (yanked, yanked)
 
 
 def test_a_pin_of_a_label_finds_nothing_that_the_index_yanked() -> None:
@@ -92,19 +84,35 @@ def test_a_pin_of_a_label_finds_nothing_that_the_index_yanked() -> None:
     yanked = wheel("2.0+cu130", yanked=True)
     for pages in ([[left, yanked, RUNS]], [[left, RUNS], [yanked]]):
         for order in (pages, pages[::-1]):
-            alone, judged = compare(order, "==2.0+cu130")
-            assert alone == left
-            assert judged in (left, None)
+            assert compare(order, "==2.0+cu130") == (left, left)
+
+
+def test_a_name_that_is_yanked_and_is_not() -> None:
+    """Both are of one release, and pip takes the last one that is not yanked."""
+    page = json.loads(index_of(0, [CANNOT, RUNS]).pages["kern"])
+    page["files"].append({**page["files"][0], "url": "/other", "yanked": "CVE"})
+    index = Pages({"kern": json.dumps(page)}, kind=JSON)
+    first, _, last = show([index], None, {})
+    assert (first.filename, first.yanked) == (CANNOT.name, False)
+    assert (last.filename, last.yanked) == (CANNOT.name, "CVE")
+
+
+def test_no_final_release_is_lost_to_an_index_that_only_the_installer_knows() -> None:
+    """It may have a pre-release, for example in a directory of links."""
+    page = [wheel("1.0+rocm6.3"), wheel("0.9+xpu")]
+    assert compare([page], "", known=True)[1] == page[0]
+    page = [wheel("1.0+cu130"), wheel("2.0a1+cu118")]
+    assert compare([page], "", known=True)[1] == page[0]
 
 
 def test_without_builds_a_yanked_file_stays_as_it_is() -> None:
-    """A pin must find it, as without verdicts, which there are none of."""
+    """A pin must find it, as without verdicts."""
     yanked = anywhere("2.0", yanked=True)
     pages = [[yanked, anywhere("1.0")], [wheel("2.0", tag="cp39-cp39-win_amd64")]]
     for order in (pages, pages[::-1]):
         assert compare(order, "==2.0", known=False) == (yanked, yanked)
     labelled = [*pages[1], wheel("1.0+cu118", tag="cp39-cp39-win_amd64")]
-    assert compare([pages[0], labelled], "==2.0", known=False) == (yanked, None)
+    assert compare([pages[0], labelled], "==2.0", known=False) == (yanked, yanked)
 
 
 def test_a_file_that_its_index_yanked_is_not_the_build_of_a_release() -> None:
@@ -124,8 +132,7 @@ def test_a_file_that_its_index_yanked_is_not_the_build_of_a_release() -> None:
 def test_no_pre_release_replaces_a_final_release(pages: Sequence[Page]) -> None:
     for known in (True, False):
         for pin in ("", "<3"):
-            alone, judged = compare(pages, pin, known=known)
-            assert (alone, judged) == (pages[0][0], None)
+            assert compare(pages, pin, known=known) == (pages[0][0], pages[0][0])
         # The user may still ask for it.
         assert compare(pages, pin, known=known, pre=True)[1] == pages[-1][-1]
 
@@ -150,7 +157,7 @@ def test_no_pre_release_replaces_a_final_release_elsewhere(
     page = [wheel(here), final, anywhere("2.0a1")]
     alone, judged = compare([page], "", known=False, tags=(other, TAGS[1]))
     assert alone == final
-    assert judged is None
+    assert judged in (final, None)
     assert compare([page], "==1.0", known=False, tags=(other,))[1] == final
 
 
@@ -163,8 +170,7 @@ def test_no_yanked_file_replaces_another_elsewhere(
     page = [RUNS, *left, *(wheel("2.0+cu130", tag=tag) for tag in (TAGS[0], other))]
     page += [wheel("2.0+cu132", tag=tag, yanked=True) for tag in (TAGS[0], other)]
     alone, judged = compare([page], "==2.0", known=False, tags=(other,))
-    assert alone == wheel("2.0+cu130", tag=other)
-    assert judged is None
+    assert alone == judged == wheel("2.0+cu130", tag=other)
 
 
 WIN, NEW_GLIBC = OTHER_TAGS[3], "cp311-cp311-manylinux_2_39_x86_64"
@@ -216,6 +222,15 @@ def test_a_pre_release_that_is_a_variant() -> None:
         assert [bool(f.yanked) for f in files if f.filename == final.name] == yanked
 
 
+AWAY = CompleteResponse(
+    status=302,
+    url="https://a.example/",
+    headers={},
+    body=b"",
+    away="https://b.example/",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "is_sure"),
     [
@@ -223,6 +238,11 @@ def test_a_pre_release_that_is_a_variant() -> None:
         (UpstreamError("HTTP 520", "https://index.example/", status=520), False),
         (UpstreamError("is not a page", "https://index.example/"), False),
         (UpstreamError("HTTP 403", "https://index.example/", status=403), True),
+        # An installer follows the redirect itself.
+        (
+            UpstreamError("HTTP 403", "https://a.example/", status=403, reply=AWAY),
+            False,
+        ),
         (PackageNotFoundError("kern"), True),
     ],
 )
@@ -233,8 +253,8 @@ def test_an_index_that_does_not_respond(error: Exception, is_sure: bool) -> None
         async def get_project_page(self, *_: object, **__: object) -> NoReturn:
             raise error
 
-    yanked, foreign = wheel("2.0+cu126", yanked=True), wheel("1.0+rocm6.3")
-    first, failing = index_of(0, [yanked, foreign, RUNS]), Failing({})
+    foreign = wheel("1.0+rocm6.3")
+    first, failing = index_of(0, [CANNOT, foreign, RUNS]), Failing({})
     selection, reader = selection_for(None, {}), Reader(Client())
     for others in ([], [failing]):
         indexes = [first, *others]
@@ -242,24 +262,8 @@ def test_an_index_that_does_not_respond(error: Exception, is_sure: bool) -> None
         page = asyncio.run(component.get_project_page("kern"))
         found = {file.filename: file for file in page.files}
         is_doubtful = bool(others) and not is_sure
-        assert found[yanked.name].url.startswith("refused:") is is_doubtful
+        assert bool(found[CANNOT.name].yanked) is not is_doubtful
         assert (foreign.name in found) is is_doubtful
-
-
-def test_a_refused_file_cannot_be_requested() -> None:
-    """It stays on the page, because installers might use another index without it."""
-    yanked = wheel("2.0+cu131", yanked=True)
-    page = [CANNOT, yanked, RUNS]
-    index = index_of(0, page)
-    (shown,) = (f for f in show([index], None, {}) if f.filename == yanked.name)
-    assert shown.url.startswith("refused:")
-    assert (shown.yanked, shown.hashes, shown.dist_info_metadata) == ("CVE", {}, None)
-    upstream = ListedUpstream(
-        {"kern": asyncio.run(index.get_project_page("kern")).files}
-    )
-    context = model.RequestContext({MARK: mark_of(shown)})
-    with pytest.raises(ResourceUnavailable):
-        asyncio.run(upstream.get_resource("kern", yanked.name, request_context=context))
 
 
 def test_what_the_user_excludes_replaces_nothing() -> None:
@@ -267,7 +271,7 @@ def test_what_the_user_excludes_replaces_nothing() -> None:
     page = [CANNOT, wheel("2.0+cu131", yanked=True), wheel("2.0+cu118")]
     for pages in ([page], [page[:2], page[2:]]):
         found = compare(pages, "==2.0,!=2.0+cu118", user=False)
-        assert found == (CANNOT, None)
+        assert found == (CANNOT, CANNOT)
     pages = [[wheel("1.0+rocm6.3"), RUNS], [anywhere("2.0a1")]]
     assert compare(pages, "")[1] == RUNS
     assert compare(pages, "!=1.0+cu118", user=False) == (pages[0][0], None)

@@ -6,12 +6,11 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
-from nvp.index.selection.options import Target, clauses_of
+from nvp.index.selection.options import clauses_of
 from nvp.index.selection.wheel_files import (
     find_installable,
     find_pythons,
     find_wheels,
-    may_fit,
 )
 from nvp.index.server.places import _release
 from nvp.index.server.rendering import respond_renamed
@@ -127,20 +126,3 @@ def test_a_number_that_python_does_not_convert_is_no_version() -> None:
     name = f"demo-{'1' * 5000}"
     assert _release(model.File(f"{name}-variants.json", "", {}), "demo") is None
     assert respond_renamed([], "demo", f"{name}-1-py3-none-any.whl") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"),
-    [
-        ("kern-1.0-py3-none-any.whl", True),
-        ("kern-1.0.tar.gz", True),
-        ("kern-1.0-cp399-cp399-win_amd64.whl", False),
-        ("kern-1.0-py3-none-any-cu126.whl", False),
-    ],
-)
-def test_what_pip_may_select(name: str, fits: bool) -> None:
-    """pip has an option to ignore the limit of Python, and knows no variants."""
-    file = model.File(name, name, {}, requires_python=">=3.99")
-    target = Target(version="3.11.7", tags=dict.fromkeys(["py3-none-any"]), pre=False)
-    assert may_fit(file, target) is fits
-    assert may_fit(file, None) is (fits or "cp399" in name)

@@ -3,7 +3,7 @@
 An installer without knowledge of GPUs selects the newest release and its highest local
 version. Two measures lead it to a build that runs: a *yanked* file (PEP 592) is
 skipped unless the user pins its version exactly, and then the installer prints the
-reason; a *hidden* file is not on the page; a *refused* one cannot be downloaded.
+reason; a *hidden* file is not on the page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from packaging.version import Version
 from .needs import Backend
 from .verdicts import Judgement
 
-Action: TypeAlias = Literal["show", "yank", "refuse", "hide"]
+Action: TypeAlias = Literal["show", "yank", "hide"]
 
 RUNNING = ("runs", "partly")
 
@@ -71,7 +71,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """Whether a wheel is shown, yanked, refused or hidden, and why.
+    """Whether a wheel is shown, yanked or hidden, and why.
 
     :param reason: one line for the user; empty for a wheel that is shown.
     """
@@ -82,7 +82,6 @@ class Visibility:
 
 _SHOW = Visibility(action="show")
 _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
-_REFUSED = Visibility(action="refuse", reason="its index yanked it for all users")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,8 +142,7 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build, choice, by_python, driver=driver, named=named, plain=plain
             )
-    if newest is None or not any(item.action == "show" for item in files.values()):
-        files |= dict.fromkeys(_find_last_resorts(files, candidates), _SHOW)
+    _show_last_resorts(files, candidates)
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
@@ -208,26 +206,28 @@ def _find_stand_in(
     return max((item.newest for item in older if item.newest), default=None)
 
 
-def _find_last_resorts(
-    files: Mapping[str, Visibility], candidates: Sequence[Build]
-) -> Iterable[str]:
-    """Return the yanked files for each version of Python that has no shown file.
+def _show_last_resorts(
+    files: dict[str, Visibility], candidates: Sequence[Build]
+) -> None:
+    """Show files for each version of Python for which none, or no final one, is shown.
 
     Without a file for its Python, an installer stops with an error, even if there are
-    files for other versions.
+    files for other versions. Without a final release, it takes a pre-release, which may
+    be on an index that only the installer knows.
     """
-    shown = {
-        python
-        for build in candidates
-        if files[build.file].action == "show"
-        for python in build.pythons or (None,)
-    }
-    return [
-        build.file
-        for build in candidates
-        if files[build.file].action == "yank"
-        and shown.isdisjoint(build.pythons or (None,))
-    ]
+    final = [build for build in candidates if not build.version.is_prerelease]
+    for group in (final, candidates):
+        for action in ("yank", "hide"):
+            shown = {
+                python
+                for build in group
+                if files[build.file].action == "show"
+                for python in build.pythons or (None,)
+            }
+            for build in group:
+                is_left = shown.isdisjoint(build.pythons or (None,))
+                if is_left and files[build.file].action == action:
+                    files[build.file] = _SHOW
 
 
 def _by_label(
@@ -356,28 +356,24 @@ def _note(builds: Sequence[Build]) -> str | None:
 def find_exposed(
     files: Mapping[str, Visibility],
     releases: Mapping[str, Version],
-    left: Set[Version] | None,
-    withdrawn: Set[str],
+    withdrawn: Set[Version],
 ) -> dict[str, Visibility]:
-    """Change the visibility of files that installers take only if they find no others.
+    """Return the files that may not be yanked or hidden, with their visibility.
 
     Installers take a file that its index yanked only if a pin fits no other file, and
     pip takes a pre-release only if no final release fits. Which files fit depends on
-    the installer, so the rules are the same for every platform and Python. Without
-    these files, installers may also use another index.
+    the installer, so the rules are the same for every platform and Python.
 
-    :param files: the visibility of builds; other files are shown.
+    :param files: the visibility of the files of a page.
     :param releases: the releases of the files on all indexes of the user.
-    :param left: the releases with a file that its index did not yank; ``None`` if an
-        index does not respond.
-    :param withdrawn: the files that their index yanked.
+    :param withdrawn: the releases with a file that its index yanked.
     """
-    early = left is None or any(x.is_prerelease for x in releases.values())
+    early = any(release.is_prerelease for release in releases.values())
     changed: dict[str, Visibility] = {}
-    for file, release in releases.items():
-        each = files.get(file, _SHOW)
-        if file in withdrawn and (left is None or release in left):
-            changed[file] = _REFUSED
+    for file, each in files.items():
+        release = releases[file]
+        if release in withdrawn:
+            changed[file] = _SHOW
         elif early and each.action == "hide" and not release.is_prerelease:
             changed[file] = replace(each, action="yank")
     return changed

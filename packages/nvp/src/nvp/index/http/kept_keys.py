@@ -299,8 +299,7 @@ def check_distinct(files: Collection[model.File]) -> None:
     """Check that each file is only once on a page, or always the same.
 
     Which of the entries with one URL counts depends on the installer and on the format.
-    The local index has one URL for the entries with one hash. Verdicts are for a name,
-    so a file that its index yanked needs a name of its own.
+    The local index has one URL for the entries with one hash.
 
     :raises ValueError: it is not, or the files take long to compare.
     """
@@ -308,10 +307,6 @@ def check_distinct(files: Collection[model.File]) -> None:
         raise ValueError("it has too many requirements on Python")
     if sum(bool(_LONG_NUMBER.search(file.filename)) for file in files) > _MOST_NUMBERS:
         raise ValueError("it has too many file names with long numbers")
-    yanked = {file.filename for file in files if is_yanked(file)}
-    for file in files:
-        if file.filename in yanked and not is_yanked(file):
-            raise ValueError(f"{shown(file.filename)} is there twice, once yanked")
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
         place = unquote(file.url.partition("?")[0])

@@ -81,16 +81,26 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
     names: Any = importlib.import_module("pip._vendor.packaging.utils")
     canonical = names.canonicalize_name
     collect, known = collector.LinkCollector.collect_sources, told["indexes"]
-    message = "nvp selects no builds from %s, because only pip has read its file"
+    message = "nvp selects no builds, because only pip has read the file that names %s"
     groups: dict[str, list[str]] = {}
+    warned: set[str] = set()
     read_pages(collector, told["pages"], groups)
 
     def collect_sources(self: Any, project_name: str, *args: Any, **more: Any) -> Any:
         scope = self.search_scope
-        for url in scope.index_urls:  # the file may be a pipe, or on a server
-            if url not in known:
-                known[url] = url
-                collector.logger.warning(message, collector.redact_auth_from_url(url))
+        # The file may be a pipe, or on a server. Verdicts on the builds of the other
+        # indexes might lead pip to yanked files and pre-releases of this one.
+        links = [
+            x for x in scope.find_links if x.lower().startswith(("http:", "https:"))
+        ]
+        given = {*known, *told["links"]}
+        if unknown := [x for x in (*scope.index_urls, *links) if x not in given]:
+            for url in unknown:
+                if url not in warned:
+                    warned.add(url)
+                    shown = collector.redact_auth_from_url(url)
+                    collector.logger.warning(message, shown)
+            return collect(self, project_name, *args, **more)
         # For pip, the same index with and without a slash is one.
         same: dict[str, str] = {}
         indexes = [same.setdefault(x.rstrip("/"), known[x]) for x in scope.index_urls]

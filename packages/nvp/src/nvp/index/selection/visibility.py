@@ -1,7 +1,7 @@
 """The visibility of a page's regular wheels, which also depends on other indexes.
 
 `BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
-label are shown, yanked (PEP 592), refused or hidden by the rules of `builds.page`.
+label are shown, yanked (PEP 592) or hidden by the rules of `builds.page`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.logins import REFUSALS
-from ..http.urls import REFUSED
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
@@ -48,9 +47,7 @@ from .wheel_files import (
     folder_of_index,
     is_large,
     is_vendor,
-    may_be_build,
-    may_fit,
-    versions_of,
+    release_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -92,10 +89,7 @@ class PageVerdicts:
             each = self.visibility.files.get(file.filename)
             if each is None or each.action == "show":
                 shown.append(file)
-            elif each.action == "refuse":  # no file of the index has such a URL
-                url = REFUSED + file.url
-                shown.append(replace(file, url=url, hashes={}, dist_info_metadata=None))
-            elif each.action != "hide":
+            elif each.action == "yank":
                 # Keep the reason given by an index that yanked the file for all users.
                 shown.append(replace(file, yanked=file.yanked or each.reason))
         return shown
@@ -152,9 +146,7 @@ class BuildJudge:
         self._note_origins(index, files)
         judged, required = await self._judge.judge(project, files)
         ours = builds_for(judged, self.platform)
-        is_silent = all(build.is_silent for build in ours)
-        is_alone = len(self._indexes) == 1 or not any(map(is_yanked, files))
-        if is_silent and is_alone:
+        if all(build.is_silent for build in ours):
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
@@ -164,7 +156,7 @@ class BuildJudge:
             finding = self._find_backends(project, ours, required, driver)
             follows, followed = await asyncio.wait_for(finding, PATIENCE)
         named = self._selection.named.get(project, ())
-        listed = {file.filename: file for file in files}
+        listed = [*files]
         others, is_sure = await self._judge_others(index, project, ours, listed)
         # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
@@ -205,11 +197,10 @@ class BuildJudge:
             for python in build.pythons
         }
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
-        if is_silent:
-            by_file = dict.fromkeys(by_file, Visibility(action="show"))
-        is_silent = is_silent and all(build.is_silent for _, build in others)
-        if not is_silent or any(may_be_build(x.filename) for x in listed.values()):
-            by_file |= self._find_exposed(project, listed, by_file, is_sure=is_sure)
+        if is_sure:
+            by_file |= self._find_exposed(project, listed, by_file)
+        else:  # the files of the other index may be exposed
+            by_file = {}
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -312,28 +303,20 @@ class BuildJudge:
     def _find_exposed(
         self,
         project: str,
-        listed: Mapping[str, model.File],
+        listed: Sequence[model.File],
         files: Mapping[str, Visibility],
-        *,
-        is_sure: bool,
     ) -> dict[str, Visibility]:
-        """Find the files of a page that only the verdicts on others would expose."""
-        withdrawn = {key for key, file in listed.items() if is_yanked(file)}
-        if not withdrawn and all(each.action != "hide" for each in files.values()):
+        """Find the files of a page that installers need; see `find_exposed`."""
+        is_plain = all(each.action != "hide" for each in files.values())
+        if is_plain and not any(map(is_yanked, listed)):
             return {}
-        target, named = self._selection.target, self._selection.named.get(project, ())
         releases: dict[str, Version] = {}
-        left = set()
-        for key, file in listed.items():
-            if (versions := versions_of(file.filename, project)) is None:
-                continue
-            version, release = versions
-            # A pin of a label fits no other file of the release.
-            releases[key] = version if version.local in named else release
-            if key not in withdrawn and may_fit(file, target):
-                left |= {version, release}
-        changed = find_exposed(files, releases, left if is_sure else None, withdrawn)
-        return {name: each for name, each in changed.items() if "/" not in name}
+        withdrawn = set()
+        for file in listed:
+            if (release := release_of(file.filename, project)) is not None:
+                releases[file.filename] = release
+                withdrawn |= {release} if is_yanked(file) else set()
+        return find_exposed(files, releases, withdrawn)
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
         """Find the visibility of required builds on a machine with a driver."""
@@ -346,15 +329,15 @@ class BuildJudge:
         index: SimpleRepository,
         project: str,
         ours: Sequence[Build],
-        listed: dict[str, model.File],
+        listed: list[model.File],
     ) -> tuple[list[tuple[bool, Build]], bool]:
         """Judge the builds of a project on the other indexes.
 
         METADATA is read only if this index has builds without GPU code, because these
         must not replace GPU builds on other indexes.
 
-        :param listed: receives the files of these indexes, keyed as their builds.
-        :returns: each build after whether a vendor has it, and whether all respond.
+        :param listed: receives the files of these indexes.
+        :returns: each build after whether a vendor has it, and whether these are all.
         """
         is_sure = True
         asks = any(build.judgement.verdict == "cpu" for build in ours)
@@ -363,9 +346,9 @@ class BuildJudge:
         for number, other in enumerate(others):
             found = await self._read_files(other, project)
             files, is_sure = found or (), is_sure and found is not None
+            listed += files
             # Add the number: different files on two indexes may have the same name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
-            listed |= {f"{number}/{file.filename}": file for file in files}
             builds += [
                 (is_vendor(other), replace(build, file=f"{number}/{build.file}"))
                 for build in builds_for(judged, self.platform)
@@ -381,11 +364,14 @@ class BuildJudge:
     async def _read_files(
         self, index: SimpleRepository, project: str
     ) -> Sequence[model.File] | None:
-        """Return the files of a project; ``None`` if the index may respond later."""
+        """Return the files of a project; ``None`` if installers may find others."""
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            return () if getattr(error, "status", 404) in REFUSALS else None
+            # An installer follows a redirect itself, perhaps with its own login.
+            reply = getattr(error, "reply", None)
+            is_refused = getattr(error, "status", 404) in REFUSALS
+            return () if is_refused and not (reply and reply.away) else None
         self._note_origins(index, page.files)
         return page.files
 

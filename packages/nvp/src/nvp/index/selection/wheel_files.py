@@ -205,23 +205,6 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
     return [build for build, tag in tags if is_for_platform(tag, platform)]
 
 
-def may_fit(file: model.File, target: Target | None) -> bool:
-    """Return whether an installer may select a file, if it knows no variants.
-
-    :param target: ``None`` if it is unknown.
-    """
-    name = file.filename
-    if not name.endswith(".whl"):
-        return True
-    if find_label(name) is not None:
-        return False
-    tags = "-".join(name[:-4].rsplit("-", 3)[1:])
-    if target is None or expands_too_far(tags):
-        return True
-    # Options may ignore the limit of Python, and name exceptions to --no-binary.
-    return bool(target.find_pythons(tags, None))
-
-
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
     """Return the minor versions of Python 3 that can use a wheel.
 
@@ -249,18 +232,11 @@ def _tags_of(minor: int) -> frozenset[str]:
     return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
 
 
-def versions_of(file_name: str, project: str) -> tuple[Version, Version] | None:
-    """Return the version and the release, which has no local label, of a file."""
-    if not file_name.endswith(".whl"):
-        release = release_of_sdist(file_name, project)
-        return (release, release) if release else None
-    _, _, rest = file_name.partition("-")
-    return parse_versions(rest.partition("-")[0])
-
-
 def release_of(file_name: str, project: str) -> Version | None:
     """Return the release of a wheel or a source distribution."""
-    versions = versions_of(file_name, project)
+    if not file_name.endswith(".whl"):
+        return release_of_sdist(file_name, project)
+    versions = parse_versions(file_name.partition("-")[2].partition("-")[0])
     return versions[1] if versions else None
 
 
