@@ -146,10 +146,14 @@ def test_an_index_without_labels_next_to_one_with_them(
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
 
 
-def test_a_folder_of_wheels(pip: Pip, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["wheels", "page.html"])
+def test_a_folder_of_wheels(place: str, pip: Pip, tmp_path: Path) -> None:
     for version in VERSIONS["torch"]:
         stub_wheel(tmp_path / "wheels", "torch", version, tag=TAG)
-    words = ("--no-index", "--find-links", tmp_path / "wheels")
+    urls = sorted(path.as_uri() for path in tmp_path.glob("wheels/*"))
+    page = "".join(f'<a href="{url}">torch</a>' for url in urls)
+    (tmp_path / "page.html").write_text(f"<!DOCTYPE html>{page}")
+    words = ("--no-index", "--find-links", tmp_path / place)
     done = pip(
         *("install", *words, "--target", tmp_path / "it", *MACHINE, "torch"),
         forced=False,

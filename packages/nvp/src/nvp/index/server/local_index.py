@@ -183,6 +183,10 @@ class LocalIndex:
             that not every pip finds there, so that pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := find_links_path(x))}
+        own = [x for x, path in paths.items() if path.is_file() and is_page(path)]
+        for location in own:
+            page = LinksUpstream(str(paths.pop(location)), self._client)
+            self._place(location, page, links=True)
         folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
         found = [path / name for path in folders for name in names_in(path)]
         judges = not self._selection.unchecked

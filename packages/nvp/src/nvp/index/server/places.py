@@ -112,8 +112,7 @@ def find_links_path(location: str) -> Path | None:
         if location.startswith("~") or os.pardir in text:  # perhaps after a link
             text = os.path.realpath(os.path.expanduser(text))
         path = Path(os.path.abspath(text))
-        is_file = os.path.isfile(path) and not is_page(path)
-        return path if os.path.isdir(path) or is_file else None
+        return path if os.path.isdir(path) or os.path.isfile(path) else None
     except (OSError, ValueError, RecursionError):  # a long chain of links, for example
         return None
 
