@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -35,7 +36,20 @@ from support.loopback import JSON
 from nvp.index.http.client import Client
 from nvp.index.http.urls import CompleteResponse, PassingError, UpstreamError
 from nvp.index.selection.component import select
+from nvp.index.selection.options import parse_pins
 from nvp.index.selection.reader import Reader
+
+
+class Failing(Pages):
+    """An index that has no page."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__({})
+        self.error = error
+
+    async def get_project_page(self, *_: object, **__: object) -> NoReturn:
+        raise self.error
+
 
 RUNS = wheel("1.0+cu118")
 CANNOT = wheel("2.0+cu130")
@@ -222,6 +236,18 @@ def test_a_pre_release_that_is_a_variant() -> None:
         assert [bool(f.yanked) for f in files if f.filename == final.name] == yanked
 
 
+def test_a_label_that_the_user_requested_excludes_all_others() -> None:
+    page = [wheel(f"2.0+{label}") for label in ("cu130", "cu126")]
+    index = index_of(0, [*page, wheel("2.0+cu118", yanked=True)])
+    chosen = replace(selection_for(None, {}), pins=parse_pins(["cu126"]))
+    for others in ([], [Failing(PassingError("no response"))]):
+        reader = Reader(Client())
+        indexes = [index, *others]
+        component, *_ = select(indexes, selection=chosen, reader=reader, warn=print)
+        files = asyncio.run(component.get_project_page("kern")).files
+        assert [file.filename for file in files] == [page[1].name]
+
+
 AWAY = CompleteResponse(
     status=302,
     url="https://a.example/",
@@ -248,13 +274,8 @@ AWAY = CompleteResponse(
 )
 def test_an_index_that_does_not_respond(error: Exception, is_sure: bool) -> None:
     """Its page may have any file when an installer asks for it again."""
-
-    class Failing(Pages):
-        async def get_project_page(self, *_: object, **__: object) -> NoReturn:
-            raise error
-
     foreign = wheel("1.0+rocm6.3")
-    first, failing = index_of(0, [CANNOT, foreign, RUNS]), Failing({})
+    first, failing = index_of(0, [CANNOT, foreign, RUNS]), Failing(error)
     selection, reader = selection_for(None, {}), Reader(Client())
     for others in ([], [failing]):
         indexes = [first, *others]

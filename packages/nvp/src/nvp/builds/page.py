@@ -365,13 +365,13 @@ def find_exposed(
     the installer, so the rules are the same for every platform and Python.
 
     :param files: the visibility of the files of a page.
-    :param releases: the releases of the files on all indexes of the user.
+    :param releases: the releases of all files on all indexes of the user.
     :param withdrawn: the releases with a file that its index yanked.
     """
     early = any(release.is_prerelease for release in releases.values())
     changed: dict[str, Visibility] = {}
-    for file, each in files.items():
-        release = releases[file]
+    for file, release in releases.items():
+        each = files.get(file, _SHOW)
         if release in withdrawn:
             changed[file] = _SHOW
         elif early and each.action == "hide" and not release.is_prerelease:

@@ -94,12 +94,12 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             x for x in scope.find_links if x.lower().startswith(("http:", "https:"))
         ]
         given = {*known, *told["links"]}
-        if unknown := [x for x in (*scope.index_urls, *links) if x not in given]:
-            for url in unknown:
-                if url not in warned:
-                    warned.add(url)
-                    shown = collector.redact_auth_from_url(url)
-                    collector.logger.warning(message, shown)
+        unknown = [x for x in (*scope.index_urls, *links) if x not in given]
+        for url in unknown:
+            if url not in warned:
+                collector.logger.warning(message, collector.redact_auth_from_url(url))
+        warned.update(unknown)
+        if unknown:
             return collect(self, project_name, *args, **more)
         # For pip, the same index with and without a slash is one.
         same: dict[str, str] = {}

@@ -197,10 +197,10 @@ class BuildJudge:
             for python in build.pythons
         }
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
-        if is_sure:
-            by_file |= self._find_exposed(project, listed, by_file)
-        else:  # the files of the other index may be exposed
+        is_asked = label is not None and any(x.has_label(label) for x in builds)
+        if not (is_sure or is_asked):  # the files of the other index may be exposed
             by_file = {}
+        by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -305,8 +305,13 @@ class BuildJudge:
         project: str,
         listed: Sequence[model.File],
         files: Mapping[str, Visibility],
+        *,
+        is_asked: bool,
     ) -> dict[str, Visibility]:
-        """Find the files of a page that installers need; see `find_exposed`."""
+        """Find the files of a page that installers need; see `find_exposed`.
+
+        :param is_asked: whether the user requested a label, which excludes all others.
+        """
         is_plain = all(each.action != "hide" for each in files.values())
         if is_plain and not any(map(is_yanked, listed)):
             return {}
@@ -315,7 +320,7 @@ class BuildJudge:
         for file in listed:
             if (release := release_of(file.filename, project)) is not None:
                 releases[file.filename] = release
-                withdrawn |= {release} if is_yanked(file) else set()
+                withdrawn |= {release} if is_yanked(file) and not is_asked else set()
         return find_exposed(files, releases, withdrawn)
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
