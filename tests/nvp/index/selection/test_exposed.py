@@ -264,7 +264,8 @@ AWAY = CompleteResponse(
         (UpstreamError("HTTP 520", "https://index.example/", status=520), False),
         (UpstreamError("is not a page", "https://index.example/"), False),
         (UpstreamError("HTTP 403", "https://index.example/", status=403), True),
-        # An installer follows the redirect itself.
+        # An installer follows the redirect itself, except to say that nothing is there.
+        (UpstreamError("HTTP 404", "https://a.example/", status=404, reply=AWAY), True),
         (
             UpstreamError("HTTP 403", "https://a.example/", status=403, reply=AWAY),
             False,
@@ -296,6 +297,15 @@ def test_what_the_user_excludes_replaces_nothing() -> None:
     pages = [[wheel("1.0+rocm6.3"), RUNS], [anywhere("2.0a1")]]
     assert compare(pages, "")[1] == RUNS
     assert compare(pages, "!=1.0+cu118", user=False) == (pages[0][0], None)
+
+
+@pytest.mark.parametrize("other", [source("1.0"), anywhere("1.0")])
+def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> None:
+    page = [wheel("1.0+rocm6.3"), other]
+    for pages in ([page], [page[:1], page[1:]]):
+        assert compare(pages, "") == (page[0], other)
+    yanked = source("1.0", yanked=True)
+    assert compare([[page[0], yanked]], "")[1] == page[0]
 
 
 def test_other_hardware_is_hidden_without_a_pre_release() -> None:

@@ -108,6 +108,7 @@ def find_visibility(
     named: Collection[str] = (),
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
+    has_plain: bool = False,
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
@@ -119,6 +120,8 @@ def find_visibility(
         exact pin would admit yanked files.
     :param follow: for each release, the backend of the project that it depends on, such
         as torch. If the release has a build for that backend, the build is chosen.
+    :param has_plain: whether a final release has a file for any machine, such as its
+        source. Then, builds for other hardware are no last resort.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -142,7 +145,7 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build, choice, by_python, driver=driver, named=named, plain=plain
             )
-    _show_last_resorts(files, candidates)
+    _show_last_resorts(files, candidates, ("yank",) if has_plain else ("yank", "hide"))
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
@@ -207,17 +210,21 @@ def _find_stand_in(
 
 
 def _show_last_resorts(
-    files: dict[str, Visibility], candidates: Sequence[Build]
+    files: dict[str, Visibility],
+    candidates: Sequence[Build],
+    actions: Sequence[Action],
 ) -> None:
     """Show files for each version of Python for which none, or no final one, is shown.
 
     Without a file for its Python, an installer stops with an error, even if there are
     files for other versions. Without a final release, it takes a pre-release, which may
     be on an index that only the installer knows.
+
+    :param actions: show files with the first action or, if there are none, the next.
     """
     final = [build for build in candidates if not build.version.is_prerelease]
     for group in (final, candidates):
-        for action in ("yank", "hide"):
+        for action in actions:
             shown = {
                 python
                 for build in group

@@ -45,6 +45,7 @@ from .reader import Progress, Reader
 from .wheel_files import (
     builds_for,
     folder_of_index,
+    has_plain,
     is_large,
     is_vendor,
     release_of,
@@ -169,7 +170,12 @@ class BuildJudge:
         }
         label = self._selection.pins.get(project)
         decide = partial(
-            find_visibility, driver=driver, named=named, label=label, follow=followed
+            find_visibility,
+            driver=driver,
+            named=named,
+            label=label,
+            follow=followed,
+            has_plain=has_plain(listed, project),
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -373,10 +379,11 @@ class BuildJudge:
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            # An installer follows a redirect itself, perhaps with its own login.
-            reply = getattr(error, "reply", None)
-            is_refused = getattr(error, "status", 404) in REFUSALS
-            return () if is_refused and not (reply and reply.away) else None
+            # To another server, an installer may have a login. An index that has no
+            # project of its own often redirects to PyPI, which says 404.
+            status, reply = getattr(error, "status", 404), getattr(error, "reply", None)
+            may_differ = status != 404 and bool(reply and reply.away)
+            return () if status in REFUSALS and not may_differ else None
         self._note_origins(index, page.files)
         return page.files
 

@@ -41,6 +41,7 @@ from ...wheels.archive import (
     platform_of,
     release_of_sdist,
 )
+from ..http.kept_keys import is_yanked
 from ..http.threads import Turns
 from .kept import FOREVER, WARNED, Aging
 from .options import Target, allows_python
@@ -238,6 +239,18 @@ def release_of(file_name: str, project: str) -> Version | None:
         return release_of_sdist(file_name, project)
     versions = parse_versions(file_name.partition("-")[2].partition("-")[0])
     return versions[1] if versions else None
+
+
+def has_plain(files: Iterable[model.File], project: str) -> bool:
+    """Return whether a final release has a file for any machine, such as its source."""
+    plain = (
+        file.filename
+        for file in files
+        if file.filename.endswith("-any.whl") or not file.filename.endswith(".whl")
+        if "+" not in file.filename and not is_yanked(file)
+    )
+    releases = (release_of(name, project) for name in plain)
+    return any(release and not release.is_prerelease for release in releases)
 
 
 def is_vendor(index: SimpleRepository) -> bool:
