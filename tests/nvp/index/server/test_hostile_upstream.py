@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from packaging.version import Version
 from support.grids import some_of
 from support.loopback import JSON, ask, start
 from support.processes import clean_environ, provider
@@ -27,10 +28,12 @@ from support.serving import Serving, fetch, serving
 from support.wheels import stub_wheel
 
 from nvp.index.http import pages, replies
+from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, UpstreamError
 from nvp.index.server.kept_pages import KeptPages
+from nvp.index.server.places import LinksUpstream
 
 PAGES = {
     "quotes": Answer(body=b"<a x='" * 300_000, kind="text/html"),
@@ -342,15 +345,58 @@ def test_long_urls_are_not_kept() -> None:
     assert taken < 8 * _SIZE
 
 
-def test_versions_with_the_same_hash_get_no_verdicts() -> None:
-    files = [
-        {"filename": name, "url": f"f/{name}", "hashes": {}}
-        for name in (f"p-1.{n * (2**61 - 1)}.tar.gz" for n in range(1, 70))
-    ]
-    body = json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
-    with pytest.raises(UpstreamError, match="too many file names with long numbers"):
-        parse_page(body, JSON, "https://index.example/p/", "p", exact=True)
-    assert parse_page(body, JSON, "https://index.example/p/", "p").files
+EQUAL = [f"1.{n * (2**61 - 1)}" for n in range(1, 70)]
+SIMILAR = [f"1.{n * 2**61}" for n in range(1, 70)]
+
+
+def chosen() -> list[str]:
+    """Return versions whose tuples of small numbers have the same hash in CPython."""
+    times, factor, start = (
+        11400714785074694791,
+        14029467366897019727,
+        2870177450012600261,
+    )
+    inverse = pow(factor, -1, 2**64)
+
+    def after(state: int, number: int) -> int:
+        state = (state + number * factor) % 2**64
+        return (state << 31 | state >> 33) * times % 2**64
+
+    found: list[str] = []
+    for number in range(100_000):
+        last = -after(after(start, 1), number) * inverse % 2**64
+        if last < 10**15 * 100 and len(found) < 70:
+            found.append(f"1.{number}.{last}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "end", [".tar.gz", "-py3-none-any.whl", "+a-py3-none-any.whl", "-variants.json"]
+)
+@pytest.mark.parametrize("versions", [EQUAL, chosen()])
+def test_versions_with_the_same_hash_get_no_verdicts(
+    versions: list[str], end: str
+) -> None:
+    assert len({hash(Version(version)) for version in versions}) == 1
+
+    def page(versions: list[str]) -> bytes:
+        names = [f"p-{version}{end}" for version in versions]
+        files = [{"filename": x, "url": f"f/{x}", "hashes": {}} for x in names]
+        return json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
+
+    url = "https://index.example/p/"
+    with pytest.raises(UpstreamError, match="too many versions with the same hash"):
+        parse_page(page(versions), JSON, url, "p", exact=True)
+    assert parse_page(page(versions), JSON, url, "p").files
+    assert parse_page(page(SIMILAR), JSON, url, "p", exact=True).files
+
+
+def test_links_to_versions_with_the_same_hash_are_refused(tmp_path: Path) -> None:
+    for version in EQUAL:
+        (tmp_path / f"p-{version}.tar.gz").touch()
+    upstream = LinksUpstream(str(tmp_path), Client())
+    with pytest.raises(UpstreamError, match="too many versions with the same hash"):
+        asyncio.run(upstream.get_project_page("p"))
 
 
 def test_a_page_that_stays_as_it_is_takes_little_memory() -> None:

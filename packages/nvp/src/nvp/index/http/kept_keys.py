@@ -7,6 +7,7 @@ use them must still get them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import printable, shown
 
+from ...wheels.archive import parse_versions, release_of_sdist
 from .urls import HASH, absolute_url, file_name, is_plain, is_text
 
 LABEL_KEY = "_variant-label"
@@ -37,11 +39,11 @@ _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
 
-_LONG_NUMBER, _MOST_NUMBERS = re.compile("[0-9]{16}"), 64
-"""A long number in a file name, and the maximum number of files on a page with one.
+_LONG_NUMBER, _MOST_EQUAL = re.compile("[0-9]{10}"), 64
+"""A number in versions of a chosen hash; the maximum number of versions with one hash.
 
-Python hashes numbers without a secret, so an index can give all its versions the same
-hash. Dictionaries take quadratic time for them."""
+Python hashes numbers and tuples without a secret, so an index can give all its versions
+the same hash. Dictionaries take quadratic time for them."""
 
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
@@ -295,7 +297,22 @@ def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
     )
 
 
-def check_distinct(files: Collection[model.File]) -> None:
+def check_hashes(files: Iterable[model.File], project: str) -> None:
+    """Check that not too many versions of a project have the same hash.
+
+    :raises ValueError: too many have.
+    """
+    hashes: dict[str, int] = {}
+    for name in (x.filename for x in files if _LONG_NUMBER.search(x.filename)):
+        release = release_of_sdist(name, project)
+        text = name.partition("-")[2].partition("-")[0]  # of a wheel, or its metadata
+        for version in (release,) if release else parse_versions(text) or ():
+            hashes[str(version)] = hash(version)
+    if max(Counter(hashes.values()).values(), default=0) > _MOST_EQUAL:
+        raise ValueError("it has too many versions with the same hash")
+
+
+def check_distinct(files: Collection[model.File], project: str) -> None:
     """Check that each file is only once on a page, or always the same.
 
     Which of the entries with one URL counts depends on the installer and on the format.
@@ -305,8 +322,7 @@ def check_distinct(files: Collection[model.File]) -> None:
     """
     if sum(map(len, {file.requires_python or "" for file in files})) > _MOST_PYTHON:
         raise ValueError("it has too many requirements on Python")
-    if sum(bool(_LONG_NUMBER.search(file.filename)) for file in files) > _MOST_NUMBERS:
-        raise ValueError("it has too many file names with long numbers")
+    check_hashes(files, project)
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
         place = unquote(file.url.partition("?")[0])

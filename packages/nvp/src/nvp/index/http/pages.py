@@ -320,7 +320,7 @@ def _read_json(
     document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
     if exact:
-        check_distinct(files)
+        check_distinct(files, project)
     given = document.get("meta", {}).get("api-version", "1.0")
     version = parse_version(str(given) if isinstance(given, float | int) else given)
     if version.major != 1:
@@ -408,7 +408,7 @@ def _read_html(
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
     if exact:
-        check_distinct(files)
+        check_distinct(files, project)
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
         meta=fitting_meta(meta, files, None),

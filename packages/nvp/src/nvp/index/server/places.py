@@ -27,11 +27,13 @@ from ...directories import list_opened
 from ...files import real_path
 from ...wheels.archive import parse_wheel_name, release_of_sdist
 from ..http.client import Client
+from ..http.kept_keys import check_hashes
 from ..http.pages import ACCEPT, parse_page
 from ..http.urls import (
     HTML_PAGE,
     REFUSED,
     CompleteResponse,
+    TooLargeError,
     UpstreamError,
     file_name,
     is_http,
@@ -293,6 +295,10 @@ class LinksUpstream(Upstream):
         later = islice(self._names, bisect_left(self._names, (start,)), None)
         own = takewhile(lambda item: item[0].startswith(start), later)
         files = tuple(page.files[number] for number in sorted(n for _, n in own))
+        try:
+            check_hashes(files, project)
+        except ValueError as error:
+            raise TooLargeError(f"is refused: {error}", self.location) from None
         return replace(page, name=project, files=files)
 
 
