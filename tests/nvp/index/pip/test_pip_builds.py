@@ -146,20 +146,23 @@ def test_an_index_without_labels_next_to_one_with_them(
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
 
 
-@pytest.mark.parametrize("place", ["wheels", "page.html"])
+@pytest.mark.parametrize("place", ["wheels", "page.html", "odd.html"])
 def test_a_folder_of_wheels(place: str, pip: Pip, tmp_path: Path) -> None:
     for version in VERSIONS["torch"]:
         stub_wheel(tmp_path / "wheels", "torch", version, tag=TAG)
     urls = sorted(path.as_uri() for path in tmp_path.glob("wheels/*"))
     page = "".join(f'<a href="{url}">torch</a>' for url in urls)
-    (tmp_path / "page.html").write_text(f"<!DOCTYPE html>{page}")
+    for name, base in {"page": "", "odd": '<base href="/">'}.items():
+        (tmp_path / f"{name}.html").write_text(f"<!DOCTYPE html>{base}{page}")
     words = ("--no-index", "--find-links", tmp_path / place)
     done = pip(
         *("install", *words, "--target", tmp_path / "it", *MACHINE, "torch"),
         forced=False,
     )
     assert done.code == 0, done.text
-    assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
+    (found,) = installed_labels(tmp_path / "it").values()
+    # Only pip reads the odd page.
+    assert (found == "2.10.0+cu128 None") is (place != "odd.html")
 
 
 @pytest.mark.parametrize(

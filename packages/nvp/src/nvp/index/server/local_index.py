@@ -187,6 +187,10 @@ class LocalIndex:
         for location in own:
             page = LinksUpstream(str(paths.pop(location)), self._client)
             self._place(location, page, links=True)
+            try:
+                asyncio.run(page.read_all())
+            except InputError:  # no build gets a verdict, and pip reads the page itself
+                del self._urls[location, True]
         folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
         found = [path / name for path in folders for name in names_in(path)]
         judges = not self._selection.unchecked
