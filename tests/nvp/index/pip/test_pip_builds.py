@@ -146,23 +146,34 @@ def test_an_index_without_labels_next_to_one_with_them(
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
 
 
-@pytest.mark.parametrize("place", ["wheels", "page.html", "odd.html"])
-def test_a_folder_of_wheels(place: str, pip: Pip, tmp_path: Path) -> None:
+def test_a_folder_of_wheels(pip: Pip, tmp_path: Path) -> None:
     for version in VERSIONS["torch"]:
         stub_wheel(tmp_path / "wheels", "torch", version, tag=TAG)
-    urls = sorted(path.as_uri() for path in tmp_path.glob("wheels/*"))
-    page = "".join(f'<a href="{url}">torch</a>' for url in urls)
-    for name, base in {"page": "", "odd": '<base href="/">'}.items():
-        (tmp_path / f"{name}.html").write_text(f"<!DOCTYPE html>{base}{page}")
-    words = ("--no-index", "--find-links", tmp_path / place)
+    words = ("--no-index", "--find-links", tmp_path / "wheels")
     done = pip(
         *("install", *words, "--target", tmp_path / "it", *MACHINE, "torch"),
         forced=False,
     )
     assert done.code == 0, done.text
-    (found,) = installed_labels(tmp_path / "it").values()
-    # Only pip reads the odd page.
-    assert (found == "2.10.0+cu128 None") is (place != "odd.html")
+    assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
+
+
+@pytest.mark.parametrize("start", ["<!DOCTYPE html>", '<base href="/">'])
+@pytest.mark.parametrize("place", ["links/page.html", "links"])
+def test_a_local_page_with_a_file_that_is_yanked(
+    start: str, place: str, pip: Pip, tmp_path: Path
+) -> None:
+    """Only pip reads the page. The other build of the release cannot run here."""
+    for version in ("0.9+cu126", "1.0+cu130"):
+        stub_wheel(tmp_path / "index/kern", "kern", version, tag=TAG)
+    wheel = stub_wheel(tmp_path / "wheels", "kern", "1.0+cu131", tag=TAG)
+    (tmp_path / "links").mkdir()
+    link = f'<a href="{wheel.as_uri()}" data-yanked="CVE">kern</a>'
+    (tmp_path / "links/page.html").write_text(start + link)
+    words = ("-i", tmp_path / "index", "--find-links", tmp_path / place, "kern==1.0")
+    done = pip("install", "--target", tmp_path / "it", *MACHINE, *words, forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"kern": "1.0+cu130 None"}
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,8 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
         scope = self.search_scope
         # The file may be a pipe, or on a server. Verdicts on the builds of the other
         # indexes might lead pip to yanked files and pre-releases of this one.
-        links = [
-            x for x in scope.find_links if x.lower().startswith(("http:", "https:"))
-        ]
-        given = {*known, *told["links"]}
-        unknown = [x for x in (*scope.index_urls, *links) if x not in given]
+        places = (*scope.index_urls, *scope.find_links)
+        unknown = [x for x in places if x not in known and x not in told["links"]]
         for url in unknown:
             if url not in warned:
                 collector.logger.warning(message, collector.redact_auth_from_url(url))

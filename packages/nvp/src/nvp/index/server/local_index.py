@@ -183,26 +183,27 @@ class LocalIndex:
             that not every pip finds there, so that pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := find_links_path(x))}
-        own = [x for x, path in paths.items() if path.is_file() and is_page(path)]
-        for location in own:
-            page = LinksUpstream(str(paths.pop(location)), self._client)
-            self._place(location, page, links=True)
-            try:
-                asyncio.run(page.read_all())
-            except InputError:  # no build gets a verdict, and pip reads the page itself
-                del self._urls[location, True]
+        own = {x: path for x, path in paths.items() if is_page(path) and path.is_file()}
+        paths = {x: path for x, path in paths.items() if x not in own}
         folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
         found = [path / name for path in folders for name in names_in(path)]
+        pages = list(map(str, filter(is_page, found)))
         judges = not self._selection.unchecked
-        if any(map(is_odd, found)) or not any(
+        is_left = any(map(is_odd, found)) or not any(
             find_label(path.name) is not None or (judges and may_be_build(path.name))
             for path in found
+        )
+        for page in dict.fromkeys(
+            [*map(str, own.values()), *(pages if is_left else ())]
         ):
+            # Verdicts depend on the files of these pages, but pip reads them itself.
+            self._place(page, LinksUpstream(page, self._client), links=True)
+            del self._urls[page, True]
+        if is_left:
             return []
         upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
         here = self._place(next(iter(paths)), upstream, links=True)
         self._urls |= {(location, True): here for location in paths}
-        pages = map(str, filter(is_page, found))
         more = [(page, LinksUpstream(page, self._client)) for page in pages]
         return [here, *(self._place(*each, links=True) for each in more)]
 
