@@ -301,6 +301,9 @@ def test_what_the_user_excludes_replaces_nothing() -> None:
 
 @pytest.mark.parametrize("other", [source("1.0"), anywhere("1.0")])
 def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> None:
+    for first in (wheel("1.0+rocm6.3"), wheel("1.0+cu130")):
+        for pages in ([[first, other, RUNS]], [[first, RUNS], [other]]):
+            assert compare(pages, "")[1] != first
     page = [wheel("1.0+rocm6.3"), other]
     for pages in ([page], [page[:1], page[1:]]):
         assert compare(pages, "") == (page[0], other)

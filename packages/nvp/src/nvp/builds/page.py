@@ -121,7 +121,7 @@ def find_visibility(
     :param follow: for each release, the backend of the project that it depends on, such
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
-        source. Then, builds for other hardware are no last resort.
+        source, so that few builds are a last resort.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -145,7 +145,10 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build, choice, by_python, driver=driver, named=named, plain=plain
             )
-    _show_last_resorts(files, candidates, ("yank",) if has_plain else ("yank", "hide"))
+    if not has_plain:
+        _show_last_resorts(files, candidates, ("yank", "hide"))
+    elif newest is None or not any(item.action == "show" for item in files.values()):
+        _show_last_resorts(files, candidates, ("yank",))
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 

@@ -171,6 +171,8 @@ class LocalIndex:
         if not is_http(location):
             return self._urls.get((location, True), location)
         if self._access.local and is_file_of_pip(location):
+            if make_upstream(location, pair, self._client, links=True) is not None:
+                self._watch(location, LinksUpstream(location, self._client))
             return location
         return self._add(location, pair, links=True)
 
@@ -193,19 +195,24 @@ class LocalIndex:
             find_label(path.name) is not None or (judges and may_be_build(path.name))
             for path in found
         )
-        for page in dict.fromkeys(
-            [*map(str, own.values()), *(pages if is_left else ())]
-        ):
-            # Verdicts depend on the files of these pages, but pip reads them itself.
-            self._place(page, LinksUpstream(page, self._client), links=True)
-            del self._urls[page, True]
-        if is_left:
+        for page in map(str, own.values()):
+            self._watch(page, LinksUpstream(page, self._client))
+        if not paths:
             return []
         upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
+        more = [(page, LinksUpstream(page, self._client)) for page in pages]
+        if is_left:
+            for page, each in (("", upstream), *more):
+                self._watch(page, each)
+            return []
         here = self._place(next(iter(paths)), upstream, links=True)
         self._urls |= {(location, True): here for location in paths}
-        more = [(page, LinksUpstream(page, self._client)) for page in pages]
         return [here, *(self._place(*each, links=True) for each in more)]
+
+    def _watch(self, location: str, upstream: Upstream) -> None:
+        """Add links that pip reads itself, because verdicts depend on all files."""
+        self._place(location, upstream, links=True)
+        del self._urls[location, True]
 
     def add_vendors(self) -> list[str]:
         """Add the indexes of vendors, if requested, and return their local URL."""
