@@ -312,17 +312,16 @@ def check_hashes(files: Iterable[model.File], project: str) -> None:
         raise ValueError("it has too many versions with the same hash")
 
 
-def check_distinct(files: Collection[model.File], project: str) -> None:
+def check_distinct(files: Collection[model.File]) -> None:
     """Check that each file is only once on a page, or always the same.
 
     Which of the entries with one URL counts depends on the installer and on the format.
     The local index has one URL for the entries with one hash.
 
-    :raises ValueError: it is not, or the files take long to compare.
+    :raises ValueError: it is not, or the requirements on Python take long to parse.
     """
     if sum(map(len, {file.requires_python or "" for file in files})) > _MOST_PYTHON:
         raise ValueError("it has too many requirements on Python")
-    check_hashes(files, project)
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
         place = unquote(file.url.partition("?")[0])

@@ -42,6 +42,7 @@ from .kept_keys import (
     ANNOUNCING,
     OF_PAGES,
     check_distinct,
+    check_hashes,
     fitting_meta,
     is_plain_entry,
     known_keys,
@@ -111,10 +112,13 @@ def parse_page(
     is_json = _is_json(content_type, url)
     try:
         if is_json:
-            return _read_json(body, url, project, exact=exact)
-        return _read_html(body, content_type, url, project, exact=exact)
+            page = _read_json(body, url, project, exact=exact)
+        else:
+            page = _read_html(body, content_type, url, project, exact=exact)
+        check_hashes(page.files, project)
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
+    return page
 
 
 def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
@@ -320,7 +324,7 @@ def _read_json(
     document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
     if exact:
-        check_distinct(files, project)
+        check_distinct(files)
     given = document.get("meta", {}).get("api-version", "1.0")
     version = parse_version(str(given) if isinstance(given, float | int) else given)
     if version.major != 1:
@@ -408,7 +412,7 @@ def _read_html(
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
     if exact:
-        check_distinct(files, project)
+        check_distinct(files)
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
         meta=fitting_meta(meta, files, None),

@@ -36,7 +36,7 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.logins import REFUSALS
+from ..http.urls import CompleteResponse, PassingError
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
@@ -379,11 +379,13 @@ class BuildJudge:
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            # To another server, an installer may have a login. An index that has no
-            # project of its own often redirects to PyPI, which says 404.
-            status, reply = getattr(error, "status", 404), getattr(error, "reply", None)
-            may_differ = status != 404 and bool(reply and reply.away)
-            return () if status in REFUSALS and not may_differ else None
+            # But installers may use a page that this program cannot read, or log in at
+            # the target of a redirect. Indexes often redirect to PyPI, which says 404.
+            reply: CompleteResponse | None = getattr(error, "reply", None)
+            if reply is None:
+                return () if isinstance(error, (PassingError, *UNAVAILABLE)) else None
+            is_same = reply.status == 404 or not reply.away
+            return () if reply.status >= 400 and is_same else None
         self._note_origins(index, page.files)
         return page.files
 
