@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -89,6 +90,29 @@ def test_an_error_of_pip_names_the_file_of_the_user(
     done = pip("install", "-r", file)
     assert done.code == 1
     assert f"(from line 5 of {file})" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/fd")
+def test_a_shell_replaces_a_command_by_a_pipe(
+    pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    file, target = tmp_path / "main.txt", tmp_path / "it"
+    file.write_text("torch\n")
+    with serve(published) as index:
+        program = [sys.executable, "-m", "nvp", "pip", "--python", str(pip.python)]
+        nvp = shlex.join(program)
+        words = shlex.join(["install", "-i", index, "--target", str(target)])
+        command = f"{nvp} {words} -r <(cat {shlex.quote(str(file))})"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            env=pip.environ,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(target).keys() == {"torch"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdin")

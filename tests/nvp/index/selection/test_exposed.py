@@ -115,8 +115,15 @@ def test_no_final_release_is_lost_to_an_index_that_only_the_installer_knows() ->
     """It may have a pre-release, for example in a directory of links."""
     page = [wheel("1.0+rocm6.3"), wheel("0.9+xpu")]
     assert compare([page], "", known=True)[1] == page[0]
-    page = [wheel("1.0+cu130"), wheel("2.0a1+cu118")]
-    assert compare([page], "", known=True)[1] == page[0]
+    early = [wheel("2.0a1+cu118"), wheel("2.0a1+cu118", tag=OTHER_TAGS[0])]
+    final = wheel("1.0+cu130")
+    for page in ([final, *early], [final, source("1.0"), *early]):
+        for known in (True, False):
+            assert compare([page], "", known=known)[1] == final
+    # A small wheel beside others, and one for an old Python, count as well.
+    for final in (anywhere("1.0+cu130"), wheel("1.0+xpu", tag=OTHER_TAGS[1])):
+        tags = (OTHER_TAGS[1], *TAGS)
+        assert compare([[final, *early]], "", known=False, tags=tags)[1] == final
 
 
 def test_without_builds_a_yanked_file_stays_as_it_is() -> None:

@@ -147,7 +147,10 @@ def find_visibility(
             )
     if not has_plain:
         _show_last_resorts(files, candidates, ("yank", "hide"))
-    elif newest is None or not any(item.action == "show" for item in files.values()):
+        if not _has_final(files, every):  # not even for other versions of Python
+            others = [replace(build, pythons=frozenset()) for build in every]
+            _show_last_resorts(files, others, ("yank", "hide"))
+    elif newest is None or not _has_final(files, every):
         _show_last_resorts(files, candidates, ("yank",))
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
@@ -210,6 +213,11 @@ def _find_stand_in(
     if steps_back and not any(item.steps_back for item in older):
         return None
     return max((item.newest for item in older if item.newest), default=None)
+
+
+def _has_final(files: Mapping[str, Visibility], builds: Iterable[Build]) -> bool:
+    final = (build for build in builds if not build.version.is_prerelease)
+    return any(files[build.file].action == "show" for build in final)
 
 
 def _show_last_resorts(

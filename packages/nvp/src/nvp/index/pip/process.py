@@ -279,7 +279,9 @@ def _lifeline(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         return
     reader, writer = os.pipe()
     try:
-        yield {"env": {**environ, _LIFELINE: str(reader)}, "pass_fds": (reader,)}
+        os.set_inheritable(reader, True)
+        # pip may have to read a pipe of the shell, too, such as /dev/fd/63.
+        yield {"env": {**environ, _LIFELINE: str(reader)}, "close_fds": False}
     finally:
         os.close(reader)
         os.close(writer)
@@ -337,12 +339,14 @@ class _WarmPip:
         self._replies, replies = os.pipe()
         self._received = b""
         try:
+            os.set_inheritable(questions, True)
+            os.set_inheritable(replies, True)
             with holding_back("SIGINT"):
                 self.process = subprocess.Popen(  # noqa: S603
                     [*command, str(questions), str(replies)],
                     env=dict(environ),
                     stdout=2 if quiet else None,
-                    pass_fds=(questions, replies),
+                    close_fds=False,  # see `_lifeline`
                 )
         except OSError:
             self.close()
