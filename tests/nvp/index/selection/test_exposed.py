@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simple_repository import model
 from simple_repository.errors import PackageNotFoundError
 from support.builds import gpu_build, metadata
 from support.exposed import (
@@ -38,6 +39,7 @@ from nvp.index.http.urls import CompleteResponse, PassingError, UpstreamError
 from nvp.index.selection.component import select
 from nvp.index.selection.options import parse_pins
 from nvp.index.selection.reader import Reader
+from nvp.index.selection.wheel_files import release_of
 
 
 class Failing(Pages):
@@ -397,3 +399,17 @@ def test_what_pip_ranks_last_stays_last(
         assert alone is not None
         assert alone.yanked or not judged.yanked
         assert alone.version.is_prerelease or not judged.version.is_prerelease
+
+
+@given(pages=PAGES)
+def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
+    """Otherwise, uv and Poetry would take a pre-release."""
+
+    def has_final(files: Iterable[model.File]) -> bool:
+        found = (release_of(file.filename, "kern") for file in files if not file.yanked)
+        return any(release and not release.is_prerelease for release in found)
+
+    indexes = [index_of(number, page) for number, page in enumerate(pages)]
+    alone = [asyncio.run(index.get_project_page("kern")).files for index in indexes]
+    if any(map(has_final, alone)):
+        assert has_final(show(indexes, None, {}))
