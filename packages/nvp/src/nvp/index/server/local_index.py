@@ -171,8 +171,10 @@ class LocalIndex:
         if not is_http(location):
             return self._urls.get((location, True), location)
         if self._access.local and is_file_of_pip(location):
-            if make_upstream(location, pair, self._client, links=True) is not None:
-                self._watch(location, LinksUpstream(location, self._client))
+            with suppress(ValueError):  # pip reports a malformed URL
+                upstream = make_upstream(location, pair, self._client, links=True)
+                if upstream is not None:
+                    self._watch(location, upstream)
             return location
         return self._add(location, pair, links=True)
 
