@@ -130,7 +130,7 @@ def pick(
         release_control=ReleaseControl(all_releases={":all:"} if pre else set()),
     )
     found = evaluator.get_applicable_candidates(candidates)
-    # These two lines are those of the resolver, which has no function for them.
+    # The resolver of pip has these two lines, but no function for them.
     pinned = any(
         part.operator == "===" or (part.operator == "==" and "*" not in part.version)
         for part in SpecifierSet(pin)
@@ -154,7 +154,7 @@ def compare(
 
     :param known: whether the target of the installation is known.
     :param user: whether the user wrote the pin, instead of another project.
-    :param tags: those of pip, perhaps on another machine than that of ``serve``.
+    :param tags: the tags that pip supports, perhaps on another machine than ``serve``.
     """
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
     alone = [

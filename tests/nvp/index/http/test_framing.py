@@ -253,7 +253,7 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         backend._inner = Streams([])  # type: ignore[assignment]
         names = ["one.example", "other.example"] * 8
         await asyncio.gather(*(connect(backend, name, 443) for name in names))
-        # A server at another port, also behind a proxy, may be slow.
+        # A server at another port has turns of its own, also behind a proxy.
         ports = [(1, "two.example"), (2, "two.example")] * 8
         await asyncio.gather(*(connect(backend, name, port) for port, name in ports))
         await asyncio.gather(*(tunnel(backend, port) for port in (1, 2) * 8))

@@ -121,7 +121,7 @@ def find_visibility(
     :param follow: for each release, the backend of the project that it depends on, such
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
-        source, so that few builds are a last resort.
+        source. Then, builds for other hardware are no last resort.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -231,7 +231,8 @@ def _show_last_resorts(
     files for other versions. Without a final release, it takes a pre-release, which may
     be on an index that only the installer knows.
 
-    :param actions: show files with the first action or, if there are none, the next.
+    :param actions: files with the second action are shown only where none with the
+        first action is.
     """
     final = [build for build in candidates if not build.version.is_prerelease]
     for group in (final, candidates):
@@ -388,8 +389,8 @@ def find_exposed(
     """
     early = any(release.is_prerelease for release in releases.values())
     changed: dict[str, Visibility] = {}
-    for file, release in releases.items():
-        each = files.get(file, _SHOW)
+    for file in files.keys() & releases.keys():
+        each, release = files[file], releases[file]
         if release in withdrawn:
             changed[file] = _SHOW
         elif early and each.action == "hide" and not release.is_prerelease:

@@ -424,6 +424,11 @@ def _sdist_of(project: str | None) -> re.Pattern[str]:
     return re.compile(rf"(?is){name}-(.+)")
 
 
+def versions_of_wheel(file_name: str) -> tuple[Version, Version] | None:
+    """Parse the version in the name of a wheel, or of its variant metadata."""
+    return parse_versions(file_name.partition("-")[2].partition("-")[0])
+
+
 @lru_cache(maxsize=16384)
 def parse_versions(text: str) -> tuple[Version, Version] | None:
     """Parse a version; return it with and without local label, or ``None``."""

@@ -19,7 +19,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import printable, shown
 
-from ...wheels.archive import parse_versions, release_of_sdist
+from ...wheels.archive import release_of_sdist, versions_of_wheel
 from .urls import HASH, absolute_url, file_name, is_plain, is_text
 
 LABEL_KEY = "_variant-label"
@@ -40,10 +40,10 @@ _MOST_PYTHON = 100_000
 is compared with every version of Python. Real pages have some hundred characters."""
 
 _LONG_NUMBER, _MOST_EQUAL = re.compile("[0-9]{10}"), 64
-"""A number in versions of a chosen hash; the maximum number of versions with one hash.
+"""A number that versions need for a chosen hash; the most versions with one hash.
 
 Python hashes numbers and tuples without a secret, so an index can give all its versions
-the same hash. Dictionaries take quadratic time for them."""
+the same hash. For such versions, dictionaries take quadratic time."""
 
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
@@ -298,15 +298,14 @@ def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
 
 
 def check_hashes(files: Iterable[model.File], project: str) -> None:
-    """Check that not too many versions of a project have the same hash.
+    """Check that at most `_MOST_EQUAL` versions of a project have the same hash.
 
-    :raises ValueError: too many have.
+    :raises ValueError: more versions have the same hash.
     """
     hashes: dict[str, int] = {}
     for name in (x.filename for x in files if _LONG_NUMBER.search(x.filename)):
         release = release_of_sdist(name, project)
-        text = name.partition("-")[2].partition("-")[0]  # of a wheel, or its metadata
-        for version in (release,) if release else parse_versions(text) or ():
+        for version in (release,) if release else versions_of_wheel(name) or ():
             hashes[str(version)] = hash(version)
     if max(Counter(hashes.values()).values(), default=0) > _MOST_EQUAL:
         raise ValueError("it has too many versions with the same hash")

@@ -146,7 +146,7 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
                     if is_long(item["url"], url):  # Python keeps the last ones
                         raise ValueError("a URL is too long")
                     item["url"] = urljoin(url, item["url"])
-            # Escapes of other characters would take up to six times their memory.
+            # Escaped, a character would take up to six times its memory.
             raw = json.dumps(page, ensure_ascii=False).encode("utf-8", "surrogatepass")
         else:
             given = find_plain_base(body, kind)

@@ -222,7 +222,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore asks about the connection."""
-        # httpcore closes an idle connection that is readable, so bytes in h11 count.
+        # httpcore closes an idle connection that is readable. Bytes in h11 count, too.
         if info == "is_readable" and not self._framing.is_complete:
             return True
         return self._inner.get_extra_info(info)

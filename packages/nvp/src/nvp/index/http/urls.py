@@ -42,7 +42,7 @@ _ODD_PATH = re.compile(
 HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
-# Resolving a URL takes 40 times its memory, and quadratic time in its server's letters.
+# To resolve a URL takes 40 times its memory, and quadratic time for a long server name.
 _LONGEST = 65_536
 _LONG_SERVER = re.compile(r"[^/?#]*/[\t\r\n]*/(?=[^/?#]*[^\0-\x7f])[^/?#]{1000}")
 

@@ -88,8 +88,8 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
 
     def collect_sources(self: Any, project_name: str, *args: Any, **more: Any) -> Any:
         scope = self.search_scope
-        # The file may be a pipe, or on a server. Verdicts on the builds of the other
-        # indexes might lead pip to yanked files and pre-releases of this one.
+        # The file may be a pipe, or on a server. Verdicts on builds of a known index
+        # might lead pip to yanked files and pre-releases of an unknown index.
         places = (*scope.index_urls, *scope.find_links)
         unknown = [x for x in places if x not in known and x not in told["links"]]
         for url in unknown:

@@ -318,15 +318,15 @@ class BuildJudge:
 
         :param is_asked: whether the user requested a label, which excludes all others.
         """
-        is_plain = all(each.action != "hide" for each in files.values())
-        if is_plain and not any(map(is_yanked, listed)):
+        hides = any(each.action == "hide" for each in files.values())
+        if not hides and not any(map(is_yanked, listed)):
             return {}
-        releases: dict[str, Version] = {}
-        withdrawn = set()
+        releases, withdrawn = dict[str, Version](), set[Version]()
         for file in listed:
             if (release := release_of(file.filename, project)) is not None:
                 releases[file.filename] = release
-                withdrawn |= {release} if is_yanked(file) and not is_asked else set()
+                if is_yanked(file) and not is_asked:
+                    withdrawn.add(release)
         return find_exposed(files, releases, withdrawn)
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
@@ -379,8 +379,8 @@ class BuildJudge:
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            # But installers may use a page that this program cannot read, or log in at
-            # the target of a redirect. Indexes often redirect to PyPI, which says 404.
+            # Installers may use a page that this program cannot read, or log in at the
+            # target of a redirect. Indexes often redirect to PyPI, which says 404.
             reply: CompleteResponse | None = getattr(error, "reply", None)
             if reply is None:
                 return () if isinstance(error, (PassingError, *UNAVAILABLE)) else None

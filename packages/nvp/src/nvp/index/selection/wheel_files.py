@@ -40,6 +40,7 @@ from ...wheels.archive import (
     parse_versions,
     platform_of,
     release_of_sdist,
+    versions_of_wheel,
 )
 from ..http.kept_keys import is_yanked
 from ..http.threads import Turns
@@ -237,7 +238,7 @@ def release_of(file_name: str, project: str) -> Version | None:
     """Return the release of a wheel or a source distribution."""
     if not file_name.endswith(".whl"):
         return release_of_sdist(file_name, project)
-    versions = parse_versions(file_name.partition("-")[2].partition("-")[0])
+    versions = versions_of_wheel(file_name)
     return versions[1] if versions else None
 
 

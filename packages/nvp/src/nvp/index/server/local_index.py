@@ -187,29 +187,29 @@ class LocalIndex:
             that not every pip finds there, so that pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := find_links_path(x))}
-        own = {x: path for x, path in paths.items() if is_page(path) and path.is_file()}
-        paths = {x: path for x, path in paths.items() if x not in own}
-        folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
-        found = [path / name for path in folders for name in names_in(path)]
-        pages = list(map(str, filter(is_page, found)))
-        judges = not self._selection.unchecked
-        is_left = any(map(is_odd, found)) or not any(
-            find_label(path.name) is not None or (judges and may_be_build(path.name))
-            for path in found
-        )
-        for page in map(str, own.values()):
-            self._watch(page, LinksUpstream(page, self._client))
+        for location in [x for x, path in paths.items() if is_page(path)]:
+            if paths[location].is_file():
+                page = str(paths.pop(location))
+                self._watch(page, LinksUpstream(page, self._client))
         if not paths:
             return []
-        upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
-        more = [(page, LinksUpstream(page, self._client)) for page in pages]
-        if is_left:
-            for page, each in (("", upstream), *more):
-                self._watch(page, each)
+        folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
+        found = [path / name for path in folders for name in names_in(path)]
+        judges = not self._selection.unchecked
+        files = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
+        upstreams: dict[str, LinksUpstream] = {next(iter(paths)): files}
+        for page in map(str, filter(is_page, found)):
+            upstreams[page] = LinksUpstream(page, self._client)
+        if any(map(is_odd, found)) or not any(
+            find_label(path.name) is not None or (judges and may_be_build(path.name))
+            for path in found
+        ):
+            for location, upstream in upstreams.items():
+                self._watch(location, upstream)
             return []
-        here = self._place(next(iter(paths)), upstream, links=True)
-        self._urls |= {(location, True): here for location in paths}
-        return [here, *(self._place(*each, links=True) for each in more)]
+        urls = [self._place(x, each, links=True) for x, each in upstreams.items()]
+        self._urls |= {(location, True): urls[0] for location in paths}
+        return urls
 
     def _watch(self, location: str, upstream: Upstream) -> None:
         """Add links that pip reads itself, because verdicts depend on all files."""
