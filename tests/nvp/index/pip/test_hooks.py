@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,14 @@ def test_a_page_that_cannot_be_judged(
     assert done.code == 1
     assert "ERROR: internal error: RuntimeError: 'a defect'" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("module", [hooks.__name__, "nvp.index.pip.probe"])
+def test_the_oldest_interpreter_reads_the_programs(module: str) -> None:
+    found = find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    ast.parse(Path(found.origin).read_text(), feature_version=(3, 7))
 
 
 def test_a_pip_of_the_future(environ: Mapping[str, str], tmp_path: Path) -> None:

@@ -159,21 +159,41 @@ def test_a_folder_of_wheels(pip: Pip, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["<!DOCTYPE html>", '<base href="/">'])
-@pytest.mark.parametrize("place", ["links/page.html", "links"])
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [
+        ("links/page.html", "-f links/page.html"),
+        ("links/page.html", "-f links"),
+        ("wheels/page.html", "-f wheels"),
+        ("links/page.html/index.html", "-f links"),
+        ("wheels/page.html/index.html", "-f wheels"),
+        ("links/page.html", "-f FILE://{here}/links/page.html"),
+        # Of this path, pip lists the real directory, which ends in deep/real.
+        ("real/page.html", "-f folder/../real"),
+    ],
+)
 def test_a_local_page_with_a_file_that_is_yanked(
-    start: str, place: str, pip: Pip, tmp_path: Path
+    start: str, page: str, place: str, pip: Pip, tmp_path: Path
 ) -> None:
     """Only pip reads the page. The other build of the release cannot run here."""
     for version in ("0.9+cu126", "1.0+cu130"):
         stub_wheel(tmp_path / "index/kern", "kern", version, tag=TAG)
-    wheel = stub_wheel(tmp_path / "wheels", "kern", "1.0+cu131", tag=TAG)
-    (tmp_path / "links").mkdir()
+    write_page(tmp_path / "index/kern")
+    stub_wheel(tmp_path / "wheels", "other", "1.0+cu126", tag=TAG)
+    wheel = stub_wheel(tmp_path / "it", "kern", "1.0+cu131", tag=TAG)
     link = f'<a href="{wheel.as_uri()}" data-yanked="CVE">kern</a>'
-    (tmp_path / "links/page.html").write_text(start + link)
-    words = ("-i", tmp_path / "index", "--find-links", tmp_path / place, "kern==1.0")
-    done = pip("install", "--target", tmp_path / "it", *MACHINE, *words, forced=False)
+    (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / page).write_text(start + link)
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "deep/real").mkdir()
+    (tmp_path / "deep/real/page.html").touch()
+    (tmp_path / "folder").symlink_to("deep/er")
+    option, _, where = place.partition(" ")
+    words = ("-i", tmp_path / "index", option, where.format(here=tmp_path), "kern==1.0")
+    words = ("install", "--target", "target", *MACHINE, *words)
+    done = pip(*words, forced=False, cwd=tmp_path)
     assert done.code == 0, done.text
-    assert installed_labels(tmp_path / "it") == {"kern": "1.0+cu130 None"}
+    assert installed_labels(tmp_path / "target") == {"kern": "1.0+cu130 None"}
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,23 @@ def test_only_pip_reads_a_pipe(pip: Pip, published: Path, tmp_path: Path) -> Non
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    line = (
-        f"nvp selects no builds, because only pip has read the file that names {index}"
-    )
+    line = f"nvp selects no builds, because it does not know the files of {index}"
     assert done.stderr.count(line) == 1
     assert installed_labels(target) == {"torch": "2.8.0 None"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="0.0.0.0 is no server there")
+@pytest.mark.parametrize("trusts", [False, True])
+def test_only_pip_knows_that_a_file_trusts_a_host(
+    trusts: bool, pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    file, target = tmp_path / "it.txt", tmp_path / "it"
+    file.write_text("--trusted-host 0.0.0.0\ntorch\n" if trusts else "torch\n")
+    with serve(published) as index, serve(tmp_path) as files:
+        other = index.replace("127.0.0.1", "0.0.0.0")
+        words = ("-i", index, "--extra-index-url", other, "-r", f"{files}it.txt")
+        done = pip("install", *words, "--target", target)
+    assert done.code == 0, done.text
+    line = "nvp selects no builds, because it does not know the files of http://0.0.0.0"
+    assert done.err.count(line) == trusts
+    assert installed_labels(target) == ({"torch": "2.8.0 None"} if trusts else CHOSEN)

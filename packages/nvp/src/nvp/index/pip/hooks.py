@@ -37,8 +37,9 @@ local URL whose pages pip reads itself.
 
 ``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
 of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
-the pages that replace directories of links. ``lock`` is the path for a lock file, and
-``headers`` are for requests to the local index only.
+the pages that replace directories of links. ``known`` are the indexes and links on
+which verdicts depend. ``lock`` is the path for a lock file, and ``headers`` are for
+requests to the local index only.
 """
 
 RUNNER = "NVP_RUNNABLE_PIP"
@@ -72,8 +73,8 @@ def install() -> None:
     replace_files(command.RequirementCommand, told["files"])
     download_files(session.PipSession, told["local"])
     replace_child()
-    if lock := told.get("lock"):
-        keep_lock(lock)
+    if told["lock"]:
+        keep_lock(told["lock"])
 
 
 def replace_places(collector: Any, told: dict[str, Any]) -> None:
@@ -81,26 +82,29 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
     names: Any = importlib.import_module("pip._vendor.packaging.utils")
     canonical = names.canonicalize_name
     collect, known = collector.LinkCollector.collect_sources, told["indexes"]
-    message = "nvp selects no builds, because only pip has read the file that names %s"
+    message = "nvp selects no builds, because it does not know the files of %s"
     groups: dict[str, list[str]] = {}
-    warned: set[str] = set()
+    unread: dict[str, bool] = dict.fromkeys(told["known"], False)
     read_pages(collector, told["pages"], groups)
 
     def collect_sources(self: Any, project_name: str, *args: Any, **more: Any) -> Any:
         scope = self.search_scope
-        # The file may be a pipe, or on a server. Verdicts on builds of a known index
-        # might lead pip to yanked files and pre-releases of an unknown index.
+        # Only pip can read, for example, a place that a requirements file on a server
+        # names. Verdicts on builds of a known index might lead pip to yanked files and
+        # pre-releases of an unknown index.
         places = (*scope.index_urls, *scope.find_links)
-        unknown = [x for x in places if x not in known and x not in told["links"]]
-        for url in unknown:
-            if url not in warned:
-                collector.logger.warning(message, collector.redact_auth_from_url(url))
-        warned.update(unknown)
-        if unknown:
+        for place in places:
+            if place not in unread:
+                unread[place] = is_read(place, self.session, collector.Link)
+                if unread[place]:
+                    name = collector.redact_auth_from_url(place)
+                    collector.logger.warning(message, name)
+        if any(unread[place] for place in places):
             return collect(self, project_name, *args, **more)
         # For pip, the same index with and without a slash is one.
         same: dict[str, str] = {}
-        indexes = [same.setdefault(x.rstrip("/"), known[x]) for x in scope.index_urls]
+        pairs = [(x.rstrip("/"), known.get(x, x)) for x in scope.index_urls]
+        indexes = [same.setdefault(index, here) for index, here in pairs]
         links = [told["links"].get(place, place) for place in scope.find_links]
         # pip prefers the files of all pages to those of directories: the last counts.
         joined = [url for url in told["joined"] if told["joined"][0] in links]
@@ -122,6 +126,20 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             self.search_scope = scope
 
     collector.LinkCollector.collect_sources = collect_sources
+
+
+def is_read(place: str, session: Any, link: Any) -> bool:
+    """Return whether pip reads an index or links, as pip itself decides it."""
+    urls: Any = importlib.import_module("pip._internal.utils.urls")
+    vcs: Any = importlib.import_module("pip._internal.vcs")
+    try:
+        if os.path.exists(place):
+            return True
+        if place.startswith("file:"):
+            return os.path.exists(urls.url_to_path(place))
+        return vcs.is_url(place) and bool(session.is_secure_origin(link(place)))
+    except (AssertionError, ValueError):
+        return True  # pip reports a malformed URL
 
 
 def replace_files(command: Any, files: dict[str, str]) -> None:

@@ -407,7 +407,7 @@ def _find_places(
         for path, *group in [*((x,) for x in options.requirements), *groups]:
             if copy := copies.add(path, *group):
                 files[path] = copy
-    return {
+    places = {
         "local": local_index.url,
         "indexes": {x: local_index.add_index(x, pairs.get(x)) for x in command.indexes},
         "more": [] if command.options.no_index else local_index.add_vendors(),
@@ -420,3 +420,4 @@ def _find_places(
         "pages": local_index.pages_of_pip,
         "headers": {PROOF: local_index.token} if local_index.token else {},
     }
+    return {**places, "known": [*local_index.known]}

@@ -29,21 +29,17 @@ from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE, HashingRepository
 from ..selection.reader import Reader
-from ..selection.renaming import find_label
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
-from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, OnWait, make_app
 from .kept_pages import KeptPages
 from .places import (
     LinksUpstream,
-    LocalLinksUpstream,
     find_links_path,
     is_file_of_pip,
-    is_odd,
     is_page,
+    join_paths,
     make_upstream,
-    names_in,
 )
 from .responses import ANY_HOST, Access, Source
 from .server import Server
@@ -125,6 +121,7 @@ class LocalIndex:
         self.refusals: Sequence[str] = ()
         """A sentence for each wheel that differs from the source of its METADATA."""
         self._urls: dict[tuple[str, bool], str] = {}
+        self._watched: list[str] = []
         self._locks: LockFiles | None = None
         # `serve` creates these objects, when all upstreams are known.
         self._repositories: list[VariantRepository] = []
@@ -153,6 +150,11 @@ class LocalIndex:
             if is_http(url) and not (links and is_distribution(file_name(url)))
         }
 
+    @property
+    def known(self) -> set[str]:
+        """The user's indexes and links, as given, whose files the verdicts know."""
+        return {*self._watched, *(url for url, _ in self._urls)}
+
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Add an index, and return its local URL.
 
@@ -173,8 +175,9 @@ class LocalIndex:
         if self._access.local and is_file_of_pip(location):
             with suppress(ValueError):  # pip reports a malformed URL
                 upstream = make_upstream(location, pair, self._client, links=True)
-                if upstream is not None:
-                    self._watch(location, upstream)
+                if isinstance(upstream, LinksUpstream):
+                    self._watched.append(location)
+                    self._watch(upstream)
             return location
         return self._add(location, pair, links=True)
 
@@ -183,38 +186,29 @@ class LocalIndex:
 
         All files are on one page, because several pages would not have pip's order.
 
-        :returns: the local URLs; empty if no directory has builds, or one has a file
-            that not every pip finds there, so that pip reads the paths itself.
+        :returns: the local URLs; empty if pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := find_links_path(x))}
+        self._watched += paths
         for location in [x for x, path in paths.items() if is_page(path)]:
             if paths[location].is_file():
-                page = str(paths.pop(location))
-                self._watch(page, LinksUpstream(page, self._client))
+                self._watch(LinksUpstream(str(paths.pop(location)), self._client))
         if not paths:
             return []
-        folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
-        found = [path / name for path in folders for name in names_in(path)]
         judges = not self._selection.unchecked
-        files = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
-        upstreams: dict[str, LinksUpstream] = {next(iter(paths)): files}
-        for page in map(str, filter(is_page, found)):
-            upstreams[page] = LinksUpstream(page, self._client)
-        if any(map(is_odd, found)) or not any(
-            find_label(path.name) is not None or (judges and may_be_build(path.name))
-            for path in found
-        ):
-            for location, upstream in upstreams.items():
-                self._watch(location, upstream)
+        upstreams, joins = join_paths(paths.values(), self._client, judges=judges)
+        if not joins:
+            for upstream in upstreams:
+                self._watch(upstream)
             return []
-        urls = [self._place(x, each, links=True) for x, each in upstreams.items()]
+        urls = [self._place(x.location, x, links=True) for x in upstreams]
         self._urls |= {(location, True): urls[0] for location in paths}
         return urls
 
-    def _watch(self, location: str, upstream: Upstream) -> None:
+    def _watch(self, upstream: LinksUpstream) -> None:
         """Add links that pip reads itself, because verdicts depend on all files."""
-        self._place(location, upstream, links=True)
-        del self._urls[location, True]
+        self._place(upstream.location, upstream, links=True)
+        del self._urls[upstream.location, True]
 
     def add_vendors(self) -> list[str]:
         """Add the indexes of vendors, if requested, and return their local URL."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import re
 from bisect import bisect_left
@@ -42,6 +43,7 @@ from ..http.urls import (
 from ..selection.pieces import ANY, SERVED, IndexFile, is_of_index
 from ..selection.renaming import find_label
 from ..selection.shown import with_files
+from ..selection.wheel_files import may_be_build
 from .kept_pages import note
 from .static_files import refuse_outside
 from .upstream import (
@@ -56,6 +58,8 @@ from .upstream import (
     read_page_file,
     refuse_near_files,
 )
+
+logger = logging.getLogger(__name__)
 
 _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
@@ -111,9 +115,12 @@ def find_links_path(location: str) -> Path | None:
         return None
     try:
         text = os.fspath(local_path(location))
-        if location.startswith("~") or os.pardir in text:  # perhaps after a link
+        if location.startswith("~"):
             text = os.path.realpath(os.path.expanduser(text))
         path = Path(os.path.abspath(text))
+        # Some pips list the real directory, and then take files of the other one.
+        if os.pardir in text and os.path.realpath(text) != os.path.realpath(path):
+            return None
         return path if os.path.isdir(path) or os.path.isfile(path) else None
     except (OSError, ValueError, RecursionError):  # a long chain of links, for example
         return None
@@ -134,13 +141,13 @@ def is_page(path: Path) -> bool:
     return guess_type(path.name, strict=False)[0] == "text/html"
 
 
-def is_odd(path: Path) -> bool:
+def _is_odd(path: Path) -> bool:
     """Return whether pip finds a file only by its name, or only some pips find it."""
     is_plain = _PLAIN.fullmatch(path.name) is not None and path.is_file()
     return _ARCHIVE.fullmatch(path.name) is not None and not is_plain
 
 
-def names_in(folder: Path) -> list[str]:
+def _names_in(folder: Path) -> list[str]:
     """Return the names of the files in a directory; empty if it cannot be read."""
     try:
         return os.listdir(folder)
@@ -323,6 +330,41 @@ class LocalLinksUpstream(LinksUpstream):
             files.setdefault(file.filename, file)
         last = tuple(reversed(files.values()))  # pip prefers the last of equal files
         return model.ProjectDetail(meta=model.Meta("1.0"), name=LINKS, files=last)
+
+
+def join_paths(
+    paths: Iterable[Path], client: Client, *, judges: bool
+) -> tuple[list[LinksUpstream], bool]:
+    """Find the files and pages in directories of links.
+
+    :param paths: the directories, and files that are no pages.
+    :param judges: whether regular builds are judged, as variants always are.
+    :returns: the upstream of all files and that of each page, and whether pip should
+        use them in place of the directories. It should not if no directory has builds,
+        or if one has a file that not every pip finds there, or a page that only pip can
+        read.
+    """
+    paths = [*dict.fromkeys(paths)]
+    found = [path / name for path in paths for name in _names_in(path)]
+    # pip reads the page in a directory that has the name of a page.
+    pages = [x / HTML_PAGE if x.is_dir() else x for x in found if is_page(x)]
+    of_pages = [LinksUpstream(str(page), client) for page in pages]
+    upstreams = [LocalLinksUpstream(paths, client), *of_pages]
+    names = [path.name for path in found]
+    joins = any(find_label(x) or (judges and may_be_build(x)) for x in names)
+    joins = joins and not any(map(_is_odd, found))
+    if joins and of_pages:
+
+        async def read() -> None:
+            for upstream in of_pages:
+                await upstream.read_all()
+
+        try:
+            asyncio.run(read())
+        except InputError as error:
+            logger.info("pip reads its links itself: %s", error)
+            joins = False
+    return upstreams, joins
 
 
 class Remembering(RepositoryContainer):
