@@ -21,9 +21,10 @@ from support.loopback import JSON
 
 from nvp.index.http.client import Client
 from nvp.index.selection.component import select
-from nvp.index.selection.options import Selection, Target
+from nvp.index.selection.options import Selection, Target, allows_python
 from nvp.index.selection.reader import Reader
 
+VERSION = "3.11.7"
 TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
 OTHER_TAGS = (
     "cp312-cp312-manylinux_2_28_x86_64",
@@ -41,6 +42,7 @@ class Item(NamedTuple):
 
     name: str
     yanked: bool = False
+    python: str | None = None  # the limit of Python's version
 
     @property
     def version(self) -> Version:
@@ -70,8 +72,9 @@ def index_of(number: int, page: Page) -> Pages:
             "hashes": {},
             "size": 2_000_000 if "linux" in name else 900,
             "yanked": "CVE" if yanked else False,
+            **({} if python is None else {"requires-python": python}),
         }
-        for name, yanked in page
+        for name, yanked, python in page
     ]
     document = {"meta": {"api-version": "1.0"}, "name": "kern", "files": files}
     url = f"https://{number}.example/simple/"
@@ -120,7 +123,8 @@ def pick(
             Link(file.url, yanked_reason=str(file.yanked) if file.yanked else None),
         )
         for file in files
-        if file.filename.endswith(".whl" if not sources else (".whl", ".tar.gz"))
+        if allows_python(file.requires_python, VERSION)
+        and file.filename.endswith(".whl" if not sources else (".whl", ".tar.gz"))
         and (file.filename.endswith("gz") or file.filename[:-4].endswith(tuple(tags)))
     ]
     evaluator = CandidateEvaluator(
@@ -164,7 +168,12 @@ def compare(
     ]
     label = pin.partition("+")[2]
     named = {"kern": {label}} if label and user else {}
-    target = Target(version="3.11.7", tags=dict.fromkeys(TAGS), pre=pre)
+    target = Target(
+        version=VERSION,
+        tags=dict.fromkeys(TAGS),
+        pre=pre,
+        only_binary=frozenset(() if sources else {"kern"}),
+    )
     judged = show(indexes, target if known else None, named)
     items = {
         f"https://files.example/{number}/{item.name}": item

@@ -316,6 +316,26 @@ def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> Non
     assert compare([[page[0], yanked]], "")[1] == page[0]
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [
+        source("1.0"),
+        source("1.0")._replace(python="<3"),
+        anywhere("1.0")._replace(python=">=3.12"),
+        wheel("1.0", tag="py2-none-any"),
+    ],
+)
+def test_other_hardware_is_a_last_resort_beside_files_that_do_not_fit(
+    other: Item, known: bool
+) -> None:
+    sources = other.python is not None
+    page = [wheel("1.1+rocm6.3"), other, wheel("2.0a1+cu118")]
+    for pages in ([page], [page[:1], page[1:]]):
+        found = compare(pages, "", sources=sources, known=known)
+        assert found == (page[0], page[0])
+
+
 def test_other_hardware_is_hidden_without_a_pre_release() -> None:
     page = [wheel("2.0+rocm6.3"), wheel("2.0+cu126"), RUNS]
     (file,) = {file.filename for file in show([index_of(0, page)], None, {})} ^ {
@@ -353,19 +373,19 @@ def test_a_variant_that_its_index_yanked_does_not_replace_a_regular_wheel() -> N
 
 LABELS = ("", "+cu118", "+cu130", "+rocm6.3")
 VERSIONS = st.sampled_from(("2.0", "2.0", "1.0", "2.1a1"))
-ITEMS = st.one_of(
-    st.builds(
-        lambda version, label, tag, yanked: wheel(
-            version + label, tag=tag, yanked=yanked
+ITEMS = st.builds(
+    lambda item, yanked, python: item._replace(yanked=yanked, python=python),
+    st.one_of(
+        st.builds(
+            lambda version, label, tag: wheel(version + label, tag=tag),
+            VERSIONS,
+            st.sampled_from((*LABELS, *LABELS[2:])),
+            st.sampled_from((*TAGS, TAGS[0], *OTHER_TAGS)),
         ),
-        VERSIONS,
-        st.sampled_from((*LABELS, *LABELS[2:])),
-        st.sampled_from((*TAGS, TAGS[0], *OTHER_TAGS)),
-        st.booleans(),
+        st.builds(source, VERSIONS),
     ),
-    st.builds(
-        lambda version, yanked: source(version, yanked=yanked), VERSIONS, st.booleans()
-    ),
+    st.booleans(),
+    st.sampled_from((None, None, None, "<3", ">=3.12")),
 )
 PAGES = st.lists(
     st.lists(ITEMS, min_size=1, max_size=4, unique_by=lambda item: item.name),

@@ -36,6 +36,7 @@ class Build:
         other platforms, and for platform-independent wheels.
     :param pythons: the minor versions of Python 3 for which an installer could select
         the wheel if GPUs did not matter; a single one if the client's Python is known.
+    :param withdrawn: whether the index yanked the wheel.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Build:
     judgement: Judgement
     platform: str | None = None
     pythons: frozenset[int] = ANY_PYTHON
+    withdrawn: bool = False
 
     @property
     def installable(self) -> bool:
@@ -128,7 +130,8 @@ def find_visibility(
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
     # Compare only builds that the installer could select.
-    candidates = [build for build in every if build.pythons] or every
+    left = [build for build in every if not build.withdrawn] or every
+    candidates = [build for build in left if build.pythons] or left
     by_python = _find_known(releases)
     newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
@@ -147,10 +150,10 @@ def find_visibility(
             )
     if not has_plain:
         _show_last_resorts(files, candidates, ("yank", "hide"))
-        if not _has_final(files, every):  # not even for other versions of Python
-            others = [replace(build, pythons=frozenset()) for build in every]
+        if not _has_final(files, left):  # not even for other versions of Python
+            others = [replace(build, pythons=frozenset()) for build in left]
             _show_last_resorts(files, others, ("yank", "hide"))
-    elif newest is None or not _has_final(files, every):
+    elif newest is None or not _has_final(files, left):
         _show_last_resorts(files, candidates, ("yank",))
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
@@ -399,7 +402,7 @@ def find_exposed(
 
 
 def find_visibility_elsewhere(
-    here: Iterable[Build],
+    here: Collection[Build],
     visibilities: Mapping[str, Visibility],
     elsewhere: Iterable[Build],
     *,
@@ -428,13 +431,14 @@ def find_visibility_elsewhere(
             if key not in known or each.action == "show":
                 known[key] = each
     files: dict[str, Visibility] = {}
+    has_final = _has_final(visibilities, (x for x in here if not x.withdrawn))
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
             # A shown release may have builds that are not shown: also compare labels.
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
-        if foreign and driver and build.version not in versions:
+        if foreign and driver and has_final and build.version not in versions:
             # Hide the build for other platforms too: under an exact pin, pip and uv
             # would select +xpu there.
             each = _FOREIGN

@@ -103,11 +103,9 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
 
 
 def find_target(options: Any, finder: Any) -> dict[str, Any]:
-    """Return the target of the installation, set by options such as ``--platform``.
+    """Return the target of the installation, whose keys `Target` explains.
 
     :param finder: has the options in requirements files.
-    :returns: ``version`` of Python; ``tags`` of wheels, best first; ``pre``: whether
-        pre-releases are allowed; ``no_binary``: projects whose wheels are not used.
     """
     from pip._internal.cli.cmdoptions import make_target_python
     from pip._internal.models.target_python import TargetPython
@@ -125,6 +123,7 @@ def find_target(options: Any, finder: Any) -> dict[str, Any]:
         "tags": [str(tag) for tag in find_tags()],
         "pre": bool(pre or getattr(options, "pre", False)),
         "no_binary": sorted(finder.format_control.no_binary),
+        "only_binary": sorted(finder.format_control.only_binary),
     }
 
 

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import sysconfig
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -110,12 +110,14 @@ class Target:
         ``cp313-cp313-manylinux_2_28_x86_64``.
     :param pre: whether pre-releases are allowed.
     :param no_binary: the projects whose wheels are not allowed; ``:all:`` for all.
+    :param only_binary: the projects whose sources are not allowed.
     """
 
     version: str
     tags: Mapping[str, None] = field(repr=False)
     pre: bool = False
     no_binary: frozenset[str] = frozenset()
+    only_binary: frozenset[str] = frozenset()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Target:
@@ -125,6 +127,7 @@ class Target:
             tags=dict.fromkeys(data["tags"]),
             pre=data["pre"],
             no_binary=frozenset(data["no_binary"]),
+            only_binary=frozenset(data["only_binary"]),
         )
 
     @property
@@ -148,7 +151,17 @@ class Target:
 
     def builds(self, project: str) -> bool:
         """Return whether the user requires a project to be built from source."""
-        return ":all:" in self.no_binary or project in self.no_binary
+        return _names(self.no_binary, project, self.only_binary)
+
+    def takes_sources(self, project: str, requires_python: str | None) -> bool:
+        """Return whether the user lets pip build the source of a project."""
+        is_allowed = not _names(self.only_binary, project, self.no_binary)
+        return is_allowed and allows_python(requires_python, self.version)
+
+
+def _names(projects: Set[str], project: str, others: Set[str]) -> bool:
+    """Return whether an option of pip applies to a project, unlike its opposite."""
+    return project in projects or (":all:" in projects and project not in others)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -175,7 +175,7 @@ class BuildJudge:
             named=named,
             label=label,
             follow=followed,
-            has_plain=has_plain(listed, project),
+            has_plain=has_plain(listed, project, self._selection.target),
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -277,11 +277,10 @@ class BuildJudge:
         for build in builds:
             releases.setdefault(build.release, []).append(build)
         refused: dict[Version, Visibility] = {}
-        # Installers prefer a source to wheels that the index itself yanked.
-        withdrawn = {file.filename for file in files if is_yanked(file)}
         for release, group in releases.items():
             ours = [build for build in group if build.installable]
-            ours = ours or [build for build in group if build.file not in withdrawn]
+            # Installers prefer a source to wheels that the index itself yanked.
+            ours = ours or [build for build in group if not build.withdrawn]
             shown = {
                 python
                 for build in ours

@@ -95,6 +95,7 @@ class OrdinaryWheel:
             platform=self.platform,
             judgement=judgement,
             pythons=pythons,
+            withdrawn=is_yanked(self.file),
         )
 
 
@@ -242,15 +243,25 @@ def release_of(file_name: str, project: str) -> Version | None:
     return versions[1] if versions else None
 
 
-def has_plain(files: Iterable[model.File], project: str) -> bool:
-    """Return whether a final release has a file for any machine, such as its source."""
-    plain = (
-        file.filename
-        for file in files
-        if file.filename.endswith("-any.whl") or not file.filename.endswith(".whl")
-        if "+" not in file.filename and not is_yanked(file)
-    )
-    releases = (release_of(name, project) for name in plain)
+def has_plain(files: Iterable[model.File], project: str, target: Target | None) -> bool:
+    """Return whether the installer can take a final release on a machine of any kind.
+
+    :param target: the target of the installation; without one, each version of Python
+        must have a wheel, because the user may allow no sources.
+    """
+    find = target.find_pythons if target else find_pythons
+    every = find("py3-none-any", None)
+
+    def can_take(file: model.File) -> bool:
+        limit, name = file.requires_python, file.filename
+        if not name.endswith(".whl"):
+            return target is not None and target.takes_sources(project, limit)
+        tags = "-".join(name[:-4].rsplit("-", 3)[1:])
+        is_plain = tags.endswith("-any") and not expands_too_far(tags)
+        return is_plain and find(tags, limit) == every
+
+    plain = (x for x in files if "+" not in x.filename and not is_yanked(x))
+    releases = (release_of(x.filename, project) for x in plain if can_take(x))
     return any(release and not release.is_prerelease for release in releases)
 
 
