@@ -188,9 +188,8 @@ def start(
         on_wait=waits.append,
     )
     add = local_index.add_links if links else local_index.add_index
-    if links:
-        local_index.join_links(upstreams)
-    urls = [add(url) for url in upstreams]
+    joined = local_index.join_links(upstreams) if links else {}
+    urls = [(joined.get(url) or [add(url)])[0] for url in upstreams]
     urls += local_index.add_vendors()
     if prepare is not None:
         prepare(client)

@@ -158,6 +158,21 @@ def test_a_folder_of_wheels(pip: Pip, tmp_path: Path) -> None:
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
 
 
+def test_the_order_of_pages_of_links(pip: Pip, tmp_path: Path) -> None:
+    """Of files with the same name, pip takes that of the last page."""
+    stub_wheel(tmp_path / "2", "other", "1.0+cu126", tag=TAG)
+    for number in ("1", "2", "3"):
+        wheel = stub_wheel(tmp_path / f"wheels/{number}", "kern", "1.0+cu126", tag=TAG)
+        (tmp_path / number).mkdir(exist_ok=True)
+        page = f'<!DOCTYPE html><a href="{wheel.as_uri()}">kern</a>'
+        (tmp_path / number / "page.html").write_text(page)
+    words = ("--no-index", "-f", "3/page.html", "-f", "1", "-f", "2", "kern")
+    words = ("install", "--target", "target", *MACHINE, *words)
+    done = pip(*words, forced=False, cwd=tmp_path)
+    assert done.code == 0, done.text
+    assert "Processing ./wheels/2/kern" in done.out
+
+
 @pytest.mark.parametrize("start", ["<!DOCTYPE html>", '<base href="/">'])
 @pytest.mark.parametrize(
     ("page", "place"),

@@ -27,6 +27,7 @@ import os
 import posixpath
 import runpy
 from importlib.machinery import PathFinder
+from itertools import chain
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -35,11 +36,11 @@ PLACES = "NVP_REPLACED_PLACES"
 ``local`` is the prefix of all local URLs; ``pages`` has the user's URL behind each
 local URL whose pages pip reads itself.
 
-``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
-of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
-the pages that replace directories of links. ``known`` are the indexes and links on
-which verdicts depend. ``lock`` is the path for a lock file, and ``headers`` are for
-requests to the local index only.
+``indexes`` and ``files`` have the replacement for each index and for each lock file,
+``links`` a list for each value of ``--find-links``. ``joined`` are the values whose
+first replacement is the page with the files of all of them. ``more`` are further
+indexes. Verdicts depend on all files of the places that are ``known``. ``lock`` is the
+path for a lock file, and ``headers`` are for requests to the local index only.
 """
 
 RUNNER = "NVP_RUNNABLE_PIP"
@@ -105,10 +106,11 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
         same: dict[str, str] = {}
         pairs = [(x.rstrip("/"), known.get(x, x)) for x in scope.index_urls]
         indexes = [same.setdefault(index, here) for index, here in pairs]
-        links = [told["links"].get(place, place) for place in scope.find_links]
         # pip prefers the files of all pages to those of directories: the last counts.
-        joined = [url for url in told["joined"] if told["joined"][0] in links]
-        links = [*joined, *(url for url in links if url not in joined)]
+        places = scope.find_links
+        files = [told["links"][x][:1] for x in places if x in told["joined"]]
+        pages = [told["links"].get(x, [x]) for x in places]
+        links = list(dict.fromkeys(chain(*files, *pages)))
         # Ask for the links of this project only: verdicts on the builds of others would
         # tell the other indexes which projects these links have.
         local, own = f"{told['local']}/", f"{canonical(project_name)}/"

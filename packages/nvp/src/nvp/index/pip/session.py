@@ -407,13 +407,15 @@ def _find_places(
         for path, *group in [*((x,) for x in options.requirements), *groups]:
             if copy := copies.add(path, *group):
                 files[path] = copy
+    joined = local_index.join_links(command.find_links)
     places = {
         "local": local_index.url,
         "indexes": {x: local_index.add_index(x, pairs.get(x)) for x in command.indexes},
         "more": [] if command.options.no_index else local_index.add_vendors(),
-        "joined": local_index.join_links(command.find_links),
+        "joined": [*joined],
         "links": {
-            x: local_index.add_links(x, pairs.get(x)) for x in command.find_links
+            x: joined.get(x) or [local_index.add_links(x, pairs.get(x))]
+            for x in command.find_links
         },
         "files": files,
         "lock": lock,

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -168,10 +169,10 @@ class LocalIndex:
         """Add a page of links, and return its local URL.
 
         :param location: the value of pip's ``--find-links``: a directory, a file or a
-            URL. A path is returned unchanged unless `join_links` has added it.
+            URL. A path is returned unchanged; see `join_links`.
         """
         if not is_http(location):
-            return self._urls.get((location, True), location)
+            return location
         if self._access.local and is_file_of_pip(location):
             with suppress(ValueError):  # pip reports a malformed URL
                 upstream = make_upstream(location, pair, self._client, links=True)
@@ -181,12 +182,13 @@ class LocalIndex:
             return location
         return self._add(location, pair, links=True)
 
-    def join_links(self, locations: Iterable[str]) -> list[str]:
+    def join_links(self, locations: Iterable[str]) -> dict[str, list[str]]:
         """Add the paths among the values of ``--find-links``: files, and their pages.
 
         All files are on one page, because several pages would not have pip's order.
 
-        :returns: the local URLs; empty if pip reads the paths itself.
+        :returns: the local URLs of each path: that of all files, and those of its own
+            pages; empty if pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := find_links_path(x))}
         self._watched += paths
@@ -194,16 +196,19 @@ class LocalIndex:
             if paths[location].is_file():
                 self._watch(LinksUpstream(str(paths.pop(location)), self._client))
         if not paths:
-            return []
+            return {}
         judges = not self._selection.unchecked
-        upstreams, joins = join_paths(paths.values(), self._client, judges=judges)
+        files, pages, joins = join_paths(paths.values(), self._client, judges=judges)
         if not joins:
-            for upstream in upstreams:
+            for upstream in (files, *chain(*pages.values())):
                 self._watch(upstream)
-            return []
-        urls = [self._place(x.location, x, links=True) for x in upstreams]
-        self._urls |= {(location, True): urls[0] for location in paths}
-        return urls
+            return {}
+        here = self._place(files.location, files, links=True)
+        urls = {
+            path: [self._place(x.location, x, links=True) for x in own]
+            for path, own in pages.items()
+        }
+        return {x: [here, *urls[path]] for x, path in paths.items()}
 
     def _watch(self, upstream: LinksUpstream) -> None:
         """Add links that pip reads itself, because verdicts depend on all files."""

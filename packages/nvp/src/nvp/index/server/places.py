@@ -334,37 +334,41 @@ class LocalLinksUpstream(LinksUpstream):
 
 def join_paths(
     paths: Iterable[Path], client: Client, *, judges: bool
-) -> tuple[list[LinksUpstream], bool]:
+) -> tuple[LinksUpstream, dict[Path, list[LinksUpstream]], bool]:
     """Find the files and pages in directories of links.
 
     :param paths: the directories, and files that are no pages.
     :param judges: whether regular builds are judged, as variants always are.
-    :returns: the upstream of all files and that of each page, and whether pip should
-        use them in place of the directories. It should not if no directory has builds,
-        or if one has a file that not every pip finds there, or a page that only pip can
-        read.
+    :returns: the upstream of all files and those of the pages in each directory, and
+        whether pip should use them in place of the directories. It should not if no
+        directory has builds, or if one has a file that not every pip finds there, or a
+        page that only pip can read.
     """
-    paths = [*dict.fromkeys(paths)]
-    found = [path / name for path in paths for name in _names_in(path)]
-    # pip reads the page in a directory that has the name of a page.
-    pages = [x / HTML_PAGE if x.is_dir() else x for x in found if is_page(x)]
-    of_pages = [LinksUpstream(str(page), client) for page in pages]
-    upstreams = [LocalLinksUpstream(paths, client), *of_pages]
-    names = [path.name for path in found]
+    found = {path: [path / name for name in _names_in(path)] for path in paths}
+    pages = {
+        path: [
+            # pip reads the page in a directory that has the name of a page.
+            LinksUpstream(str(x / HTML_PAGE if x.is_dir() else x), client)
+            for x in inside
+            if is_page(x)
+        ]
+        for path, inside in found.items()
+    }
+    names = [path.name for path in chain(*found.values())]
     joins = any(find_label(x) or (judges and may_be_build(x)) for x in names)
-    joins = joins and not any(map(_is_odd, found))
-    if joins and of_pages:
+    joins = joins and not any(map(_is_odd, chain(*found.values())))
 
-        async def read() -> None:
-            for upstream in of_pages:
-                await upstream.read_all()
+    async def read() -> None:
+        for upstream in chain(*pages.values()):
+            await upstream.read_all()
 
+    if joins and any(pages.values()):
         try:
             asyncio.run(read())
         except InputError as error:
             logger.info("pip reads its links itself: %s", error)
             joins = False
-    return upstreams, joins
+    return LocalLinksUpstream([*found], client), pages, joins
 
 
 class Remembering(RepositoryContainer):
