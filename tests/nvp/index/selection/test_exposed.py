@@ -113,21 +113,6 @@ def test_a_name_that_is_yanked_and_is_not() -> None:
     assert (last.filename, last.yanked) == (CANNOT.name, "CVE")
 
 
-def test_no_final_release_is_lost_to_an_index_that_only_the_installer_knows() -> None:
-    """It may have a pre-release, for example in a directory of links."""
-    page = [wheel("1.0+rocm6.3"), wheel("0.9+xpu")]
-    assert compare([page], "", known=True)[1] == page[0]
-    early = [wheel("2.0a1+cu118"), wheel("2.0a1+cu118", tag=OTHER_TAGS[0])]
-    final = wheel("1.0+cu130")
-    for page in ([final, *early], [final, source("1.0"), *early]):
-        for known in (True, False):
-            assert compare([page], "", known=known)[1] == final
-    # A small wheel beside others, and one for an old Python, count as well.
-    for final in (anywhere("1.0+cu130"), wheel("1.0+xpu", tag=OTHER_TAGS[1])):
-        tags = (OTHER_TAGS[1], *TAGS)
-        assert compare([[final, *early]], "", known=False, tags=tags)[1] == final
-
-
 def test_without_builds_a_yanked_file_stays_as_it_is() -> None:
     """A pin must find it, as without verdicts."""
     yanked = anywhere("2.0", yanked=True)
@@ -302,46 +287,6 @@ def test_what_the_user_excludes_replaces_nothing() -> None:
     pages = [[wheel("1.0+rocm6.3"), RUNS], [anywhere("2.0a1")]]
     assert compare(pages, "")[1] == RUNS
     assert compare(pages, "!=1.0+cu118", user=False) == (pages[0][0], None)
-
-
-@pytest.mark.parametrize("other", [source("1.0"), anywhere("1.0")])
-def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> None:
-    for first in (wheel("1.0+rocm6.3"), wheel("1.0+cu130")):
-        for pages in ([[first, other, RUNS]], [[first, RUNS], [other]]):
-            assert compare(pages, "")[1] != first
-    page = [wheel("1.0+rocm6.3"), other]
-    for pages in ([page], [page[:1], page[1:]]):
-        assert compare(pages, "") == (page[0], other)
-    yanked = source("1.0", yanked=True)
-    assert compare([[page[0], yanked]], "")[1] == page[0]
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize(
-    "other",
-    [
-        source("1.0"),
-        source("1.0")._replace(python="<3"),
-        anywhere("1.0")._replace(python=">=3.12"),
-        wheel("1.0", tag="py2-none-any"),
-    ],
-)
-def test_other_hardware_is_a_last_resort_beside_files_that_do_not_fit(
-    other: Item, known: bool
-) -> None:
-    sources = other.python is not None
-    page = [wheel("1.1+rocm6.3"), other, wheel("2.0a1+cu118")]
-    for pages in ([page], [page[:1], page[1:]]):
-        found = compare(pages, "", sources=sources, known=known)
-        assert found == (page[0], page[0])
-
-
-def test_other_hardware_is_hidden_without_a_pre_release() -> None:
-    page = [wheel("2.0+rocm6.3"), wheel("2.0+cu126"), RUNS]
-    (file,) = {file.filename for file in show([index_of(0, page)], None, {})} ^ {
-        item.name for item in page
-    }
-    assert file == page[0].name
 
 
 def test_a_variant_that_its_index_yanked_does_not_replace_a_regular_wheel() -> None:

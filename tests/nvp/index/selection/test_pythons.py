@@ -6,12 +6,8 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
-from nvp.index.selection.options import clauses_of
-from nvp.index.selection.wheel_files import (
-    find_installable,
-    find_pythons,
-    find_wheels,
-)
+from nvp.index.selection.options import clauses_of, find_pythons
+from nvp.index.selection.wheel_files import find_installable, find_wheels
 from nvp.index.server.places import _release
 from nvp.index.server.rendering import respond_renamed
 from nvp.wheels.archive import release_of_sdist

@@ -111,6 +111,7 @@ def find_visibility(
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
     has_plain: bool = False,
+    has_early: bool = True,
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
@@ -124,6 +125,7 @@ def find_visibility(
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
         source. Then, builds for other hardware are no last resort.
+    :param has_early: whether an index has a pre-release.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -148,13 +150,14 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build, choice, by_python, driver=driver, named=named, plain=plain
             )
-    if not has_plain:
-        _show_last_resorts(files, candidates, ("yank", "hide"))
-        if not _has_final(files, left):  # not even for other versions of Python
-            others = [replace(build, pythons=frozenset()) for build in left]
-            _show_last_resorts(files, others, ("yank", "hide"))
-    elif newest is None or not _has_final(files, left):
-        _show_last_resorts(files, candidates, ("yank",))
+    actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
+    # uv and Poetry lock one release for each Python: without a pre-release, no release
+    # is shown that has files for a newer Python, but cannot run.
+    if newest is None or (has_early and not has_plain) or not _has_final(files, left):
+        _show_last_resorts(files, candidates, actions)
+    if not (has_plain or _has_final(files, left)):  # not even for other Pythons
+        others = [replace(build, pythons=frozenset()) for build in left]
+        _show_last_resorts(files, others, actions)
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 

@@ -9,7 +9,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -99,6 +99,33 @@ def clauses_of(requires_python: str | None) -> frozenset[str]:
     if PLAIN_LIMIT.fullmatch(text):
         return frozenset(text.replace(" ", "").split(","))
     return frozenset({text[:500]} if text else ())
+
+
+def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
+    """Return the minor versions of Python 3 that can use a wheel.
+
+    Versions for which GPU projects no longer publish releases are left out.
+
+    :param tags: such as ``cp312-cp312-manylinux_2_28_x86_64``.
+    """
+    python, abi, _ = tags.split("-")
+    pairs = {f"{one}-{other}" for one in python.split(".") for other in abi.split(".")}
+    return frozenset(
+        minor
+        for minor in range(10, 16)
+        if not pairs.isdisjoint(_tags_of(minor))
+        and allows_python(requires_python, f"3.{minor}.99")
+    )
+
+
+@cache
+def _tags_of(minor: int) -> frozenset[str]:
+    from packaging.tags import compatible_tags, cpython_tags
+
+    abi = f"cp3{minor}"
+    own = cpython_tags((3, minor), [abi], ["any"])
+    others = compatible_tags((3, minor), abi, ["any"])
+    return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,6 +45,7 @@ from .reader import Progress, Reader
 from .wheel_files import (
     builds_for,
     folder_of_index,
+    has_early,
     has_plain,
     is_large,
     is_vendor,
@@ -176,6 +177,7 @@ class BuildJudge:
             label=label,
             follow=followed,
             has_plain=has_plain(listed, project, self._selection.target),
+            has_early=has_early(listed, project),
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -183,10 +185,10 @@ class BuildJudge:
         ]
         visibility = decide(builds)
         if driver and self._selection.limits is not None:
-            left, taken = self._limits.find_left(
+            stays, taken = self._limits.find_left(
                 project, builds, visibility.files, lambda some: decide(some).files
             )
-            visibility = replace(visibility, files={**visibility.files, **left})
+            visibility = replace(visibility, files={**visibility.files, **stays})
             await self._note_required(project, files, taken)
         names = {build.file for build in ours}
         by_file = {name: d for name, d in visibility.files.items() if name in names}
@@ -196,13 +198,8 @@ class BuildJudge:
         if self._selection.several_platforms:
             there = [build for build in judged if build.file not in names]
             by_file |= find_visibility_elsewhere(ours, by_file, there, driver=driver)
-        pythons = {
-            python
-            for build in builds
-            if visibility.files[build.file].action == "show"
-            for python in build.pythons
-        }
-        by_file |= self._find_sdists(project, files, ours, by_file, pythons)
+        left = [b for b in builds if visibility.files[b.file].action == "show"]
+        by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if not (is_sure or is_asked):  # the files of the other index may be exposed
             by_file = {}
@@ -261,14 +258,15 @@ class BuildJudge:
         files: Sequence[model.File],
         builds: Sequence[Build],
         by_file: Mapping[str, Visibility],
-        pythons: Set[int],
+        shown: Sequence[Build],
     ) -> dict[str, Visibility]:
         """Find the source distributions to yank with the wheels of a release.
 
-        Otherwise, an installer that skips yanked wheels would build from source.
+        Otherwise, an installer that skips yanked wheels would build from source. With
+        neither, it would take a pre-release.
 
-        :param pythons: the versions of Python with a shown wheel of any release. For
-            other versions, an installer would build an older release from source.
+        :param shown: the shown wheels of all indexes. For the Pythons of none, an
+            installer would build an older release from source.
         """
         target = self._selection.target
         if target is not None and target.builds(project):
@@ -281,27 +279,30 @@ class BuildJudge:
             ours = [build for build in group if build.installable]
             # Installers prefer a source to wheels that the index itself yanked.
             ours = ours or [build for build in group if not build.withdrawn]
-            shown = {
+            able = {
                 python
                 for build in ours
                 if by_file[build.file].action == "show"
                 for python in build.pythons or ANY_PYTHON
             }
             for build in ours:
-                left = (build.pythons or ANY_PYTHON) - shown
+                left = (build.pythons or ANY_PYTHON) - able
                 if left and by_file[build.file].action == "yank":
                     refused[release] = by_file[build.file]
+        pythons = frozenset().union(*(build.pythons for build in shown))
         without = [b for b in builds if b.pythons - pythons and b.file in by_file]
         yanked = [b for b in without if by_file[b.file].action == "yank"]
         newest = max(yanked, key=lambda build: build.release, default=None)
+        final = [b for b in shown if not (b.version.is_prerelease or b.withdrawn)]
+        has_final = any(target is None or build.installable for build in final)
         sdists = {}
         for file in files if refused else ():
-            release_of_file = release_of_sdist(file.filename, project)
-            if release_of_file is None:
+            own = release_of_sdist(file.filename, project)
+            if own is None or not (has_final or own.is_prerelease):
                 continue
-            if release_of_file in refused:
-                sdists[file.filename] = refused[release_of_file]
-            elif newest is not None and release_of_file < newest.release:
+            if own in refused:
+                sdists[file.filename] = refused[own]
+            elif newest is not None and own < newest.release:
                 sdists[file.filename] = by_file[newest.file]
         return sdists
 

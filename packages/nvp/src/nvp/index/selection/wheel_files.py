@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -45,7 +46,7 @@ from ...wheels.archive import (
 from ..http.kept_keys import is_yanked
 from ..http.threads import Turns
 from .kept import FOREVER, WARNED, Aging
-from .options import Target, allows_python
+from .options import Target, find_pythons
 from .pieces import UNAVAILABLE
 from .renaming import find_label
 
@@ -53,6 +54,11 @@ logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
+
+_EARLY = re.compile(
+    r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)(?![a-z])", re.IGNORECASE
+)
+"""A part of the name of each file of a pre-release, and of some others."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -208,33 +214,6 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
     return [build for build, tag in tags if is_for_platform(tag, platform)]
 
 
-def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
-    """Return the minor versions of Python 3 that can use a wheel.
-
-    Versions for which GPU projects no longer publish releases are left out.
-
-    :param tags: such as ``cp312-cp312-manylinux_2_28_x86_64``.
-    """
-    python, abi, _ = tags.split("-")
-    pairs = {f"{one}-{other}" for one in python.split(".") for other in abi.split(".")}
-    return frozenset(
-        minor
-        for minor in range(10, 16)
-        if not pairs.isdisjoint(_tags_of(minor))
-        and allows_python(requires_python, f"3.{minor}.99")
-    )
-
-
-@cache
-def _tags_of(minor: int) -> frozenset[str]:
-    from packaging.tags import compatible_tags, cpython_tags
-
-    abi = f"cp3{minor}"
-    own = cpython_tags((3, minor), [abi], ["any"])
-    others = compatible_tags((3, minor), abi, ["any"])
-    return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
-
-
 def release_of(file_name: str, project: str) -> Version | None:
     """Return the release of a wheel or a source distribution."""
     if not file_name.endswith(".whl"):
@@ -263,6 +242,13 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     plain = (x for x in files if "+" not in x.filename and not is_yanked(x))
     releases = (release_of(x.filename, project) for x in plain if can_take(x))
     return any(release and not release.is_prerelease for release in releases)
+
+
+def has_early(files: Iterable[model.File], project: str) -> bool:
+    """Return whether the index of a pre-release did not yank all of its files."""
+    early = (x for x in files if _EARLY.search(x.filename) and not is_yanked(x))
+    releases = (release_of(x.filename, project) for x in early)
+    return any(release and release.is_prerelease for release in releases)
 
 
 def is_vendor(index: SimpleRepository) -> bool:

@@ -1,0 +1,103 @@
+"""Final releases that stay, because installers would otherwise take a pre-release."""
+
+from __future__ import annotations
+
+import pytest
+from support.exposed import (
+    OTHER_TAGS,
+    TAGS,
+    Item,
+    Page,
+    anywhere,
+    compare,
+    index_of,
+    show,
+    source,
+    wheel,
+)
+
+RUNS = wheel("1.0+cu118")
+
+
+def test_no_final_release_is_lost_to_an_index_that_only_the_installer_knows() -> None:
+    """It may have a pre-release, for example in a directory of links."""
+    page = [wheel("1.0+rocm6.3"), wheel("0.9+xpu")]
+    assert compare([page], "", known=True)[1] == page[0]
+    early = [wheel("2.0a1+cu118"), wheel("2.0a1+cu118", tag=OTHER_TAGS[0])]
+    final = wheel("1.0+cu130")
+    for page in ([final, *early], [final, source("1.0"), *early]):
+        for known in (True, False):
+            assert compare([page], "", known=known)[1] == final
+    # A small wheel beside others, and one for an old Python, count as well.
+    for final in (anywhere("1.0+cu130"), wheel("1.0+xpu", tag=OTHER_TAGS[1])):
+        tags = (OTHER_TAGS[1], *TAGS)
+        assert compare([[final, *early]], "", known=False, tags=tags)[1] == final
+
+
+@pytest.mark.parametrize("other", [source("1.0"), anywhere("1.0")])
+def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> None:
+    for first in (wheel("1.0+rocm6.3"), wheel("1.0+cu130")):
+        for pages in ([[first, other, RUNS]], [[first, RUNS], [other]]):
+            assert compare(pages, "")[1] != first
+    page = [wheel("1.0+rocm6.3"), other]
+    for pages in ([page], [page[:1], page[1:]]):
+        assert compare(pages, "") == (page[0], other)
+    yanked = source("1.0", yanked=True)
+    assert compare([[page[0], yanked]], "")[1] == page[0]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [
+        source("1.0"),
+        source("1.0")._replace(python="<3"),
+        anywhere("1.0")._replace(python=">=3.12"),
+        wheel("1.0", tag="py2-none-any"),
+    ],
+)
+def test_other_hardware_is_a_last_resort_beside_files_that_do_not_fit(
+    other: Item, known: bool
+) -> None:
+    sources = other.python is not None
+    page = [wheel("1.1+rocm6.3"), other, wheel("2.0a1+cu118")]
+    for pages in ([page], [page[:1], page[1:]]):
+        found = compare(pages, "", sources=sources, known=known)
+        assert found == (page[0], page[0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "page",
+    [
+        [source("1.0"), wheel("1.0+cu130", tag=OTHER_TAGS[1]), wheel("2.1a1+cu126")],
+        [source("1.0"), anywhere("1.0+cu130"), wheel("2.1a1+cu126")],
+        [source("2.0"), wheel("2.1a1+cu126"), wheel("2.1a1+cu130")],
+        [source("2.0"), wheel("2.1a1+cu126"), anywhere("2.1a1+cpu")],
+    ],
+)
+def test_a_source_stays_if_no_other_final_release_does(page: Page, known: bool) -> None:
+    alone, judged = compare([page], known=known)
+    assert alone is not None
+    assert judged is not None
+    assert alone.version.release == judged.version.release
+    assert not judged.version.is_prerelease
+
+
+@pytest.mark.parametrize("early", [[], [anywhere("3.0a1")]])
+def test_a_release_with_files_for_another_python_stays_beside_a_pre_release(
+    early: list[Item],
+) -> None:
+    """uv and Poetry lock one release for each version of Python."""
+    newer = TAGS[0].replace("311", "312")
+    page = [wheel("2.0+cu130"), wheel("2.0+cu130", tag=newer), RUNS, *early]
+    found = show([index_of(0, page)], None, {})
+    assert [bool(file.yanked) for file in found[:3]] == [True, not early, False]
+
+
+def test_other_hardware_is_hidden_without_a_pre_release() -> None:
+    page = [wheel("2.0+rocm6.3"), wheel("2.0+cu126"), RUNS]
+    (file,) = {file.filename for file in show([index_of(0, page)], None, {})} ^ {
+        item.name for item in page
+    }
+    assert file == page[0].name
