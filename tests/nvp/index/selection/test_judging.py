@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from nvidia_variant_provider.machine.environment import (
     CudaVersion,
     Environment,
 )
+from nvp.index.selection import wheel_files
+from nvp.metadata.requirements import requirements_on
 
 TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
 
@@ -148,6 +152,24 @@ def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:
         "0.20.0",
         "0.19.1",
     ]
+
+
+def test_requirements_are_read_beside_other_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """10,000 markers in each of 64 METADATA delayed all other pages for minutes."""
+    threads: set[int] = set()
+
+    def noted(requires: Sequence[str], platform: str | None) -> tuple[str, ...]:
+        threads.add(threading.get_ident())
+        return requirements_on(requires, platform)
+
+    monkeypatch.setattr(wheel_files, "requirements_on", noted)
+    pages = {"torch": TORCH, "engine": [linux("engine", "1.0")]}
+    index = Index(pages, {"engine-1.0": ["torch==2.10.0"]})
+    assert index.verdicts("engine") == {"1.0": "runs"}
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_one_wheel_of_each_build_is_read() -> None:

@@ -174,6 +174,13 @@ def test_versions_of_names_that_metadata_may_have(version: str, own: str) -> Non
         check_metadata(content, f"demo-2{version}-py3-none-any.whl")
 
 
+def test_a_long_version_is_not_parsed() -> None:
+    """It took 200 MB."""
+    content = f"Name: demo\nVersion: 1{'.0' * 2_000_000}\n".encode()
+    with pytest.raises(InputError, match=r"its METADATA is of 'demo 1\.0"):
+        check_metadata(content, "demo-1-py3-none-any.whl")
+
+
 @pytest.mark.parametrize("place", ["127.0.0.1", "localhost"])
 def test_one_name_twice_on_a_page(place: str, wheel: Path, tmp_path: Path) -> None:
     """Requests name only the project and the file, so each wheel keeps its URL."""

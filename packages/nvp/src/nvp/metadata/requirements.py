@@ -434,8 +434,8 @@ def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str,
         # The parser is slow, and most markers are about Python versions and extras.
         if _PLATFORM.search(text):
             extras = extras_of(text)
-            taken = work.take(len(extras) * len(text))
-            if taken and not _counts(text, extras, where):
+            steps = 8 * len(extras) * len(text)  # for each version of Python
+            if work.take(steps) and not _counts(text, extras, where):
                 continue
         kept.append(text)
     return tuple(kept)

@@ -248,6 +248,8 @@ def is_of(metadata: bytes, file_name: str, *, local: bool) -> bool:
 
     project, own = (*file_name.split("-"), "")[:2]
     name, version = (first_header(metadata, key) for key in ("Name", "Version"))
+    if max(len(name), len(version)) > MAX_LENGTH:  # long versions take much memory
+        return False
     is_own = canonicalize_name(name) == canonicalize_name(project)
     return is_own and parse(version) == parse(own)
 

@@ -39,11 +39,12 @@ _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
 
-_LONG_NUMBER, _MOST_EQUAL = re.compile("[0-9]{10}"), 64
-"""A number that versions need for a chosen hash; the most versions with one hash.
+_MANY_DIGITS, _MOST_EQUAL = re.compile("(?:[0-9][^0-9]*){14}"), 64
+"""The digits that versions need for a chosen hash; the most versions with one hash.
 
 Python hashes numbers and tuples without a secret, so an index can give all its versions
-the same hash. For such versions, dictionaries take quadratic time."""
+the same hash. For such versions, dictionaries take quadratic time. A hash has 64 bits:
+with fewer digits and dots, there are not enough versions for 65 with the same one."""
 
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
@@ -303,7 +304,11 @@ def check_hashes(files: Iterable[model.File], project: str) -> None:
     :raises ValueError: more versions have the same hash.
     """
     hashes: dict[str, int] = {}
-    for name in (x.filename for x in files if _LONG_NUMBER.search(x.filename)):
+    for name in (file.filename for file in files):
+        is_wheel = name.endswith(".whl")
+        text = name.partition("-")[2].partition("-")[0] if is_wheel else name
+        if not _MANY_DIGITS.search(text):
+            continue
         release = release_of_sdist(name, project)
         for version in (release,) if release else versions_of_wheel(name) or ():
             hashes[str(version)] = hash(version)

@@ -394,10 +394,9 @@ class NeedsReader:
         reading.wheels -= 1
         try:
             # asyncio.timeout() requires Python 3.11.
-            metadata = await asyncio.wait_for(
-                self._read_in_turn(project, wheel.file), reading.seconds
+            requires = await asyncio.wait_for(
+                self._read_in_turn(project, wheel), reading.seconds
             )
-            requires = requirements_on(parse_requires(metadata), wheel.platform)
         except asyncio.TimeoutError:
             # Skip the rest of the page, which would also time out.
             reading.wheels = 0
@@ -422,9 +421,14 @@ class NeedsReader:
         labelled = known.requires if known is not None else ()
         return replace(needs, requires=(*requires, *labelled))
 
-    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
-        async with self._turns.of(file.url):
-            return await self._read_metadata(project, file)
+    async def _read_in_turn(
+        self, project: str, wheel: OrdinaryWheel
+    ) -> tuple[str, ...]:
+        async with self._turns.of(wheel.file.url):
+            metadata = await self._read_metadata(project, wheel.file)
+            # Many requirements take half a second, but must not delay other pages.
+            texts = await asyncio.to_thread(parse_requires, metadata)
+            return await asyncio.to_thread(requirements_on, texts, wheel.platform)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
         if self._warned.get(project):
