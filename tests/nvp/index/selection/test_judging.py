@@ -16,7 +16,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.selection import wheel_files
-from nvp.metadata.requirements import requirements_on
+from nvp.metadata.requirements import Work, requirements_on
 
 TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
 
@@ -160,14 +160,21 @@ def test_requirements_are_read_beside_other_pages(
     """10,000 markers in each of 64 METADATA delayed all other pages for minutes."""
     threads: set[int] = set()
 
-    def noted(requires: Sequence[str], platform: str | None) -> tuple[str, ...]:
+    works: set[Work] = set()
+
+    def noted(
+        requires: Sequence[str], platform: str | None, work: Work
+    ) -> tuple[str, ...]:
         threads.add(threading.get_ident())
-        return requirements_on(requires, platform)
+        works.add(work)
+        return requirements_on(requires, platform, work)
 
     monkeypatch.setattr(wheel_files, "requirements_on", noted)
-    pages = {"torch": TORCH, "engine": [linux("engine", "1.0")]}
-    index = Index(pages, {"engine-1.0": ["torch==2.10.0"]})
-    assert index.verdicts("engine") == {"1.0": "runs"}
+    pages = {"torch": TORCH, "engine": [linux("engine", "1.0"), linux("engine", "2.0")]}
+    required = {"engine-1.0": ["torch==2.10.0"], "engine-2.0": ["torch==2.15.0"]}
+    index = Index(pages, required)
+    assert index.verdicts("engine") == {"1.0": "runs", "2.0": "cannot"}
+    assert len(works) == 1
     assert threads
     assert threading.get_ident() not in threads
 

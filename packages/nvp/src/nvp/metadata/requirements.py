@@ -395,10 +395,9 @@ class Work:
 
     def take(self, steps: int) -> bool:
         """Use up steps, and return whether that many were left."""
-        if steps > self._left:
-            return False
-        self._left -= steps
-        return True
+        taken = steps <= self._left
+        self._left -= steps if taken else 0
+        return taken
 
     def parses(self, clauses: SpecifierSet, versions: int = 0) -> bool:
         """Use up the steps to parse clauses and compare them with some versions."""
@@ -415,21 +414,22 @@ def extras_of(text: str) -> set[str]:
     return {"", *_EXTRA.findall(text)}
 
 
-def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
-    """Return the requirements that apply on a platform.
+def requirements_on(
+    requires: Iterable[str], platform: str | None, work: Work | None = None
+) -> tuple[str, ...]:
+    """Return the requirements that apply on a platform, on any Python and with extras.
 
-    For example, torch requires CUDA packages only on Linux. Requirements that apply to
-    some Python versions or extras are kept.
+    For example, torch requires CUDA packages only on Linux.
 
     :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept. So are those for which no `Work` is left.
+        are kept. So are those for which no ``work`` is left.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:
         return tuple(requires)
     machine = "AMD64" if machine == "amd64" else machine
     where = {**_SYSTEMS[system], "platform_machine": machine}
-    kept, work = [], Work()
+    kept, work = [], work or Work()
     for text in requires:
         # The parser is slow, and most markers are about Python versions and extras.
         if _PLATFORM.search(text):

@@ -33,7 +33,7 @@ from ...builds.needs import (
 from ...builds.page import ANY_PYTHON, Build
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
-from ...metadata.requirements import requirements_on
+from ...metadata.requirements import Work, requirements_on
 from ...wheels.archive import (
     expands_too_far,
     is_for_platform,
@@ -343,6 +343,7 @@ class Reading:
     :param required: the requirements that were read, for each project and release.
     :param judged: the verdicts on the required projects, by release.
     :param turns: held while a required project is judged, one for each depth.
+    :param work: the work for all requirements.
     """
 
     wheels: int
@@ -351,6 +352,7 @@ class Reading:
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
     judged: dict[str, Mapping[Version, list[Judgement]]] = field(default_factory=dict)
     turns: Sequence[asyncio.Lock] = ()
+    work: Work = field(default_factory=Work)
 
     @property
     def seconds(self) -> float:
@@ -379,6 +381,7 @@ class NeedsReader:
         self._patience = patience
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
         self._turns = Turns(_AT_ONCE, _IN_ALL)
+        self._one = asyncio.Lock()
 
     async def read(
         self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
@@ -395,7 +398,7 @@ class NeedsReader:
         try:
             # asyncio.timeout() requires Python 3.11.
             requires = await asyncio.wait_for(
-                self._read_in_turn(project, wheel), reading.seconds
+                self._read_in_turn(project, wheel, reading), reading.seconds
             )
         except asyncio.TimeoutError:
             # Skip the rest of the page, which would also time out.
@@ -422,13 +425,18 @@ class NeedsReader:
         return replace(needs, requires=(*requires, *labelled))
 
     async def _read_in_turn(
-        self, project: str, wheel: OrdinaryWheel
+        self, project: str, wheel: OrdinaryWheel, reading: Reading
     ) -> tuple[str, ...]:
         async with self._turns.of(wheel.file.url):
             metadata = await self._read_metadata(project, wheel.file)
-            # Many requirements take half a second, but must not delay other pages.
-            texts = await asyncio.to_thread(parse_requires, metadata)
-            return await asyncio.to_thread(requirements_on, texts, wheel.platform)
+
+        def read() -> tuple[str, ...]:
+            requires = parse_requires(metadata)
+            return requirements_on(requires, wheel.platform, reading.work)
+
+        # Many requirements take half a second of a thread, which other pages need, too.
+        async with self._one:
+            return await asyncio.to_thread(read)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
         if self._warned.get(project):
