@@ -16,7 +16,7 @@ from support.range_server import Answer, serve_answers
 
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.connecting import _Backend, make_tls_context
+from nvp.index.http.connecting import NearnessFinder, _Backend, make_tls_context
 from nvp.index.http.replies import LimitedStream
 from nvp.index.http.threads import Turns
 from nvp.index.http.urls import (
@@ -249,7 +249,8 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         await stream.start_tls(ssl.create_default_context(), "far.example")
 
     async def connect_all() -> None:
-        backend = _Backend(None)
+        backend = _Backend(NearnessFinder(), checks=False)
+        backend._find = find
         backend._inner = Streams([])  # type: ignore[assignment]
         names = ["one.example", "other.example"] * 8
         await asyncio.gather(*(connect(backend, name, 443) for name in names))
@@ -257,6 +258,9 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         ports = [(1, "two.example"), (2, "two.example")] * 8
         await asyncio.gather(*(connect(backend, name, port) for port, name in ports))
         await asyncio.gather(*(tunnel(backend, port) for port in (1, 2) * 8))
+
+    async def find(host: str) -> tuple[str, ...]:
+        return (host,)
 
     class Streams(httpcore.AsyncMockBackend):
         async def connect_tcp(self, *_: object, **__: object) -> Stream:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpcore
@@ -312,6 +313,23 @@ def test_a_name_that_nobody_resolves_is_waited_for_once(looked_up: list[str]) ->
     places = "https://93.184.216.34/", "https://93.184.216.35/"
     assert asyncio.run(refuse_near_files(page, Client(), *places)) == page
     assert looked_up == ["dead.example"]
+
+
+def test_a_page_is_parsed_while_a_name_is_looked_up(looked_up: list[str]) -> None:
+    """64 such names took all threads in which pages are parsed, for 20 seconds."""
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        client = Client(Settings(trusts_pages=True, trust_env=False))
+        looking = asyncio.create_task(client.get("https://dead.example/"))
+        while not looked_up:
+            await asyncio.sleep(0.01)
+        assert await asyncio.wait_for(asyncio.to_thread(int), 10) == 0
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await client.close()
+
+    asyncio.run(work())
 
 
 @pytest.fixture

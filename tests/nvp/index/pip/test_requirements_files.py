@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.index_server import serve
 from support.processes import PIPS, Pip, installed_labels
+from support.wheels import stub_wheel
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 
@@ -134,6 +135,18 @@ def test_only_pip_reads_a_pipe(pip: Pip, published: Path, tmp_path: Path) -> Non
     line = f"nvp selects no builds, because it does not know the files of {index}"
     assert done.stderr.count(line) == 1
     assert installed_labels(target) == {"torch": "2.8.0 None"}
+
+
+def test_a_home_in_a_file(pip: Pip, published: Path, tmp_path: Path) -> None:
+    """pip expands it on the command line only."""
+    stub_wheel(tmp_path / "links", "torch", "3.0")
+    file, target = tmp_path / "main.txt", tmp_path / "it"
+    file.write_text("-f ~/links\ntorch\n")
+    pip.environ["HOME"] = str(tmp_path)
+    with serve(published) as index:
+        done = pip("install", "-i", index, "-r", file, "--target", target)
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="0.0.0.0 is no server there")

@@ -244,7 +244,8 @@ def test_a_label_that_the_user_requested_excludes_all_others() -> None:
 
 def replied(status: int, **keys: Any) -> UpstreamError:
     url = "https://index.example/"
-    reply = CompleteResponse(status=status, url=url, headers={}, body=b"", **keys)
+    keys = {"headers": {}, "body": b"", **keys}
+    reply = CompleteResponse(status=status, url=url, **keys)
     return UpstreamError(f"HTTP {status}", url, reply=reply)
 
 
@@ -261,6 +262,27 @@ def replied(status: int, **keys: Any) -> UpstreamError:
         # An installer follows the redirect itself, except to say that nothing is there.
         (replied(404, away="https://b.example/"), True),
         *((replied(x, away="https://b.example/"), False) for x in (401, 403, 500)),
+        # No installer finds files of the project on an ordinary page in HTML.
+        (replied(200, body=b"<svg><a href='kern/'><a href='other-1.whl'>"), True),
+        (replied(200, body=b"<base href='/'><button>kern-1</button>"), True),
+        *(
+            (replied(200, body=f"<base href='/'><a href='{x}'>".encode()), False)
+            for x in (
+                *("kern-1.0-py3-none-any.whl", "x/KERN-1.tar.gz", "kern-1.ZIP#x"),
+                *("%6bern-1.whl", "%256Bern-1.whl", "&#107;ern-1.whl", "k\nern-1.zip"),
+                *(
+                    "k&#10;ern-1.zip",
+                    "\\u006bern-1.whl",
+                    "kern&period;tbz",
+                    "#egg=kern",
+                ),
+            )
+        ),
+        (replied(200, body=b"<base href='/'>", is_whole=False), False),
+        (replied(200, body="<base href='/'>".encode("utf-16")), False),
+        (replied(200, body=b"<br>", headers={"content-type": "x; charset=hz"}), False),
+        (replied(200, body=b"<br>" * 2**19), False),
+        (replied(200, raw=b"deflated"), False),
     ],
 )
 def test_an_index_without_a_page(error: Exception, is_sure: bool) -> None:
@@ -374,7 +396,15 @@ def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
         found = (release_of(file.filename, "kern") for file in files if not file.yanked)
         return any(release and not release.is_prerelease for release in found)
 
+    def is_early(file: model.File) -> bool:
+        release = release_of(file.filename, "kern")
+        return release is not None and release.is_prerelease and not file.yanked
+
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
     alone = [asyncio.run(index.get_project_page("kern")).files for index in indexes]
+    shown = show(indexes, None, {})
     if any(map(has_final, alone)):
-        assert has_final(show(indexes, None, {}))
+        assert has_final(shown)
+    for number, files in enumerate(alone):
+        if has_final(files) and any(map(is_early, files)):
+            assert has_final(x for x in shown if f".example/{number}/" in x.url)

@@ -51,9 +51,14 @@ _EXAMPLES = ipaddress.IPv6Network("3fff::/20")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The global IPv6 addresses; all others are local or unassigned."""
 
-_CLOUD = frozenset(map(ipaddress.IPv4Address, ("168.63.129.16", "192.0.0.192")))
-"""Addresses that are local to each Azure and Oracle machine. To Python, the first is
-global, and before Python 3.13 also the second."""
+_CLOUD = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"),
+    )
+)
+"""Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
+Python, the first is global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED = 60.0, 5.0
 """The number of seconds for which the addresses of a name are cached, and for which a
@@ -107,7 +112,7 @@ class NearnessFinder:
         if time.monotonic() - since >= _RESOLVED:
             # A page may give many names that nobody resolves.
             try:
-                looking = self._resolve(host, _LOOKUPS)
+                looking = self.resolve(host, _LOOKUPS)
                 addresses = await asyncio.wait_for(looking, _NAMED)
             except (OSError, UnicodeError, asyncio.TimeoutError):
                 self._addresses[host] = time.monotonic(), ()
@@ -120,7 +125,7 @@ class NearnessFinder:
         :raises OSError: the host has no address, or only more local ones than before.
         :raises UnicodeError: the name is invalid.
         """
-        addresses = await self._resolve(host)
+        addresses = await self.resolve(host)
         near = self._accept(host, max(map(_of_address, addresses)))
         public = tuple(item for item in addresses if _of_address(item) >= near)
         if not public:
@@ -132,12 +137,13 @@ class NearnessFinder:
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 
-    async def _resolve(
+    async def resolve(
         self, host: str, most: threading.Semaphore | None = None
     ) -> tuple[str, ...]:
-        """Return the addresses of a host, which are cached for a minute.
+        """Return all addresses of a host, which are cached for a minute.
 
         :param most: limits the lookups; see `call_in_daemon`.
+        :raises OSError, UnicodeError: see `addresses_of`.
         """
         if _is_address(host):
             return (host,)
@@ -253,7 +259,7 @@ def make_connections(
     # httpx has no option for the backend of its pool, so replace it. With a proxy,
     # addresses cannot be checked, because the proxy resolves the names.
     checks = proxy is None and not settings.trusts_pages
-    transport._pool._network_backend = _Backend(finder if checks else None)
+    transport._pool._network_backend = _Backend(finder, checks=checks)
     # Like uv, keep no cookies. This policy skips a parser that takes quadratic time.
     policy = DefaultCookiePolicy(netscape=False, rfc2965=False)
     return httpx.AsyncClient(
@@ -312,13 +318,14 @@ def make_tls_context(
 class _Backend(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a server.
 
-    If a name were resolved again, it could have other addresses (DNS rebinding).
+    If a name were resolved again, it could have other addresses (DNS rebinding). The
+    threads of the event loop, in which pages are parsed, do not wait for name servers.
 
-    :param finder: checks the addresses; ``None`` to connect to all.
+    :param checks: whether to leave out addresses that are more local than before.
     """
 
-    def __init__(self, finder: NearnessFinder | None) -> None:
-        self._finder = finder
+    def __init__(self, finder: NearnessFinder, *, checks: bool) -> None:
+        self._find = finder.addresses_of if checks else finder.resolve
         self._inner = httpcore.AnyIOBackend()
         self._handshakes = Turns(_HANDSHAKES, _IN_ALL)
 
@@ -335,10 +342,8 @@ class _Backend(httpcore.AsyncNetworkBackend):
         :raises ConnectError: no address accepts a connection, or the server has moved
             to a more local address.
         """
-        addresses: tuple[str, ...] = (host,)
         try:
-            if self._finder is not None:
-                addresses = await self._finder.addresses_of(host)
+            addresses = await self._find(host)
         except (OSError, UnicodeError) as failure:
             raise httpcore.ConnectError(str(failure)) from failure
         error: Exception = httpcore.ConnectError("the name has no address")

@@ -16,13 +16,21 @@ from collections.abc import Iterator
 from datetime import datetime
 from email.message import Message
 from typing import Any
+from urllib.parse import unquote
 
 from simple_repository import model
 
 from nvidia_variant_provider.errors import shown
 
 from .kept_keys import ANNOUNCING, known_keys, private_keys, read_time, read_yanked
-from .urls import HASH, absolute_url, file_name, is_file_name, is_plain
+from .urls import (
+    HASH,
+    CompleteResponse,
+    absolute_url,
+    file_name,
+    is_file_name,
+    is_plain,
+)
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -40,8 +48,11 @@ page, because parsing each takes microseconds. Tags on PyPI have about 120 bytes
 _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
 
-_META = "pypi:"
-"""The start of the name of ``<meta>`` elements for clients of an index."""
+MOST_LISTED = 1024 * 1024
+_JSON = re.compile(r"\\u([0-9a-fA-F]{4})")
+_END = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
+
+_META = "pypi:"  # the start of the name of <meta> elements for clients of an index
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 
@@ -79,8 +90,7 @@ _ELEMENTS = frozenset(
 )
 """The elements of a plain page, in which links are links for all parsers."""
 
-_READ = (b"a", b"base", b"meta")
-"""The elements whose attributes are read."""
+_READ = (b"a", b"base", b"meta")  # the elements whose attributes are read
 
 _ENTITY = re.compile(
     "&(?:amp|lt|gt|quot|#(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])"
@@ -304,6 +314,29 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
         yield
     parser.close()
     yield
+
+
+def may_list(reply: CompleteResponse, project: str) -> bool:
+    """Return whether installers may find a file of a project on a page.
+
+    They find it by its name, or by ``egg=``, in the decoded URL of a link. The result
+    is also true for a page that is longer than `MOST_LISTED`, or in an odd encoding.
+    """
+    kind, body = reply.headers.get("content-type", ""), reply.body + reply.raw
+    try:
+        charset = codecs.lookup(_charset(kind)).name
+    except (LookupError, ValueError):
+        return True
+    is_read = charset in ("utf-8", *_CHARSETS) and b"\0" not in body
+    is_whole = reply.status == 200 and reply.is_whole and len(body) <= MOST_LISTED
+    if not (reply.body and is_read and is_whole):
+        return True
+    text = _JSON.sub(lambda it: chr(int(it[1], 16)), body.decode(errors="replace"))
+    # URLs lose these characters.
+    text = html.unescape(text).translate(dict.fromkeys(b"\t\r\n"))
+    name = re.compile(project.replace("-", "[-_.]+"), re.IGNORECASE)
+    parts = ((x, name.search(x)) for x in unquote(unquote(text)).split("/"))
+    return any(it and (_END.search(x, it.end()) or "egg=" in x) for x, it in parts)
 
 
 def _charset(content_type: str) -> str:

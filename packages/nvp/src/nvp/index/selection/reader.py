@@ -37,11 +37,14 @@ from ...wheels.archive import (
     read_own_metadata,
 )
 from ..http.client import Client
+from ..http.html_links import may_list
 from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.threads import Turns
 from ..http.urls import (
     METADATA,
+    CompleteResponse,
     NoRangesError,
+    PassingError,
     UpstreamError,
     find_other,
     is_http,
@@ -49,6 +52,7 @@ from ..http.urls import (
 from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
 from .options import part_of, trusted_cache
 from .pieces import (
+    UNAVAILABLE,
     Check,
     CopiedWheel,
     client_of,
@@ -417,6 +421,20 @@ def check_metadata(metadata: bytes, file_name: str, *, passed_on: bool = False) 
     # Use 403, because pip retries after a server error.
     hint = "report it to the index"
     raise UpstreamError(message, path=file_name, status=403, hint=hint)
+
+
+async def may_find_files(error: Exception, project: str) -> bool:
+    """Return whether installers may find files of a project in spite of an error.
+
+    They may use a page that this program cannot read, or log in at the target of a
+    redirect. Indexes often redirect to PyPI, which says 404.
+    """
+    reply: CompleteResponse | None = getattr(error, "reply", None)
+    if reply is None:
+        return not isinstance(error, (PassingError, *UNAVAILABLE))
+    if reply.status >= 400:
+        return reply.status != 404 and bool(reply.away)
+    return await asyncio.to_thread(may_list, reply, project)
 
 
 def _unreadable(name: str, error: OSError) -> InputError:

@@ -36,12 +36,11 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.urls import CompleteResponse, PassingError
 from .judging import PATIENCE, PageJudge, Required
-from .kept import FOREVER, Aging
+from .kept import FOREVER, WARNED, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
-from .reader import Progress, Reader
+from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
     builds_for,
     folder_of_index,
@@ -54,8 +53,7 @@ from .wheel_files import (
 
 logger = logging.getLogger(__name__)
 
-_ORIGINS = 100_000
-"""The maximum number of files whose index is cached."""
+_ORIGINS = 100_000  # the maximum number of files whose index is cached
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +122,8 @@ class BuildJudge:
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_ORIGINS, FOREVER)
         self._limits = Limits(selection.limits)
+        self._warn = warn
+        self._unsure: Aging[str, bool] = Aging(WARNED, FOREVER)
         self._judge = PageJudge(
             selection.found.soon,
             self.platform,
@@ -160,6 +160,10 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         listed = [*files]
         others, is_sure = await self._judge_others(index, project, ours, listed)
+        seen: Sequence[model.File] = listed
+        if self._selection.target is None and has_early(files, project):
+            # Where uv and Poetry use this index alone, the pre-release would be left.
+            others, seen = [], files
         # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
@@ -176,8 +180,8 @@ class BuildJudge:
             named=named,
             label=label,
             follow=followed,
-            has_plain=has_plain(listed, project, self._selection.target),
-            has_early=has_early(listed, project),
+            has_plain=has_plain(seen, project, self._selection.target),
+            has_early=has_early(seen, project),
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -203,6 +207,10 @@ class BuildJudge:
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if not (is_sure or is_asked):  # the files of the other index may be exposed
             by_file = {}
+            if not self._unsure.get(project):
+                self._unsure.put(project, True)
+                why = "a page that nvp cannot read may have other files of it"
+                self._warn(f"no builds of {project} are selected, because {why}")
         by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
@@ -353,8 +361,7 @@ class BuildJudge:
         is_sure = True
         asks = any(build.judgement.verdict == "cpu" for build in ours)
         builds: list[tuple[bool, Build]] = []
-        others = (other for other in self._indexes if other is not index)
-        for number, other in enumerate(others):
+        for number, other in enumerate(x for x in self._indexes if x is not index):
             found = await self._read_files(other, project)
             files, is_sure = found or (), is_sure and found is not None
             listed += files
@@ -379,13 +386,7 @@ class BuildJudge:
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE) as error:
-            # Installers may use a page that this program cannot read, or log in at the
-            # target of a redirect. Indexes often redirect to PyPI, which says 404.
-            reply: CompleteResponse | None = getattr(error, "reply", None)
-            if reply is None:
-                return () if isinstance(error, (PassingError, *UNAVAILABLE)) else None
-            is_same = reply.status == 404 or not reply.away
-            return () if reply.status >= 400 and is_same else None
+            return None if await may_find_files(error, project) else ()
         self._note_origins(index, page.files)
         return page.files
 
@@ -397,8 +398,7 @@ class BuildJudge:
                 self._origins.put(hash((file.filename, file.url)), index)
 
     def _origin(self, file: model.File) -> SimpleRepository:
-        known = self._origins.get(hash((file.filename, file.url)))
-        return known or self._indexes[0]
+        return self._origins.get(hash((file.filename, file.url))) or self._indexes[0]
 
     async def _read_metadata(self, project: str, file: model.File) -> bytes:
         return await self._reader.read_metadata(self._origin(file), project, file)

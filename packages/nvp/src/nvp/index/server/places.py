@@ -115,8 +115,6 @@ def find_links_path(location: str) -> Path | None:
         return None
     try:
         text = os.fspath(local_path(location))
-        if location.startswith("~"):
-            text = os.path.realpath(os.path.expanduser(text))
         path = Path(os.path.abspath(text))
         # Some pips list the real directory, and then take files of the other one.
         if os.pardir in text and os.path.realpath(text) != os.path.realpath(path):
@@ -257,7 +255,7 @@ class LinksUpstream(Upstream):
             except UnjudgedError as error:
                 self._error = error
         if self._error is not None:
-            super().miss(LINKS, self._error.message)
+            self._missed[LINKS] = self._error
             raise self._error
         self._missed.pop(LINKS, None)
 
@@ -277,7 +275,11 @@ class LinksUpstream(Upstream):
         path = local_path(url)
         if os.path.isdir(path):
             return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
-        found = await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
+        try:
+            found = await asyncio.to_thread(read_page_file, path, LINKS, self.is_of_pip)
+        except UpstreamError as error:
+            self._missed[LINKS] = error
+            raise
         return await refuse_near_files(found, self._client)
 
     async def _is_page(self) -> bool:

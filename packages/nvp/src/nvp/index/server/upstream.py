@@ -27,6 +27,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 from ...wheels.archive import release_of_sdist
 from ..http.client import Client
 from ..http.connecting import Nearness
+from ..http.html_links import MOST_LISTED
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.replies import without_frames
 from ..http.threads import Turn
@@ -88,7 +89,7 @@ class Upstream(SimpleRepository):
         self._taken: Aging[str, model.ProjectDetail]
         self._taken = Aging(PAGES, FOREVER, weigh=weigh)
         # The pages that pip has not read or, with a reason, that only pip can read.
-        self._missed: dict[str, str | None] = {}
+        self._missed: dict[str, UpstreamError | None] = {}
 
     async def get_project_page(
         self,
@@ -215,11 +216,12 @@ class Upstream(SimpleRepository):
 
         :param reason: why only pip can read the page; ``None`` if pip uses no page.
         """
-        self._missed[name] = reason
+        url = getattr(self, "url", None)
+        self._missed[name] = None if reason is None else UnjudgedError(reason, url)
 
     def _check_missed(self, name: str) -> None:
-        if reason := self._missed.get(name):
-            raise UnjudgedError(reason, getattr(self, "url", None))
+        if error := self._missed.get(name):
+            raise error
         if name in self._missed:
             raise errors.PackageNotFoundError(name)
 
@@ -231,8 +233,10 @@ class Upstream(SimpleRepository):
         try:
             page = await asyncio.to_thread(_parse, reply, name)
         except UpstreamError as error:
-            self.miss(name, error.message)
-            raise UnjudgedError(error.message, reply.url) from None
+            kept = reply if len(reply.body) <= MOST_LISTED else None
+            unjudged = UnjudgedError(error.message, reply.url, reply=kept)
+            self._missed[name] = unjudged
+            raise unjudged from None
         self._taken.put(name, page)
         self._missed.pop(name, None)
         self.is_taken = True
