@@ -101,6 +101,9 @@ def test_a_release_with_files_for_another_python_stays_beside_a_pre_release(
     page = [wheel("2.0+cu130"), wheel("2.0+cu130", tag=newer), RUNS, *early]
     found = show([index_of(0, page)], None, {})
     assert [bool(file.yanked) for file in found[:3]] == [True, not early, False]
+    nightly = [x._replace(name=x.name.replace(".0", ".0.dev1")) for x in page[:3]]
+    found = show([index_of(0, nightly)], None, {})
+    assert [bool(file.yanked) for file in found] == [True, True, False]
 
 
 def test_other_hardware_is_hidden_without_a_pre_release() -> None:

@@ -111,7 +111,7 @@ def find_visibility(
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
     has_plain: bool = False,
-    has_early: bool = True,
+    has_early: bool = False,
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
@@ -150,14 +150,15 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build, choice, by_python, driver=driver, named=named, plain=plain
             )
+    final = [build for build in left if not build.version.is_prerelease]
     actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
-    # uv and Poetry lock one release for each Python: without a pre-release, no release
-    # is shown that has files for a newer Python, but cannot run.
-    if newest is None or (has_early and not has_plain) or not _has_final(files, left):
+    # uv and Poetry would lock one release for all Pythons, perhaps one that cannot run.
+    is_strict = has_early and bool(final) and not has_plain
+    if newest is None or is_strict or not _is_any_shown(files, final or left):
         _show_last_resorts(files, candidates, actions)
-    if not (has_plain or _has_final(files, left)):  # not even for other Pythons
-        others = [replace(build, pythons=frozenset()) for build in left]
-        _show_last_resorts(files, others, actions)
+    if not (has_plain or _is_any_shown(files, final)):  # not even for other Pythons
+        anywhere = [replace(x, pythons=frozenset()) for x in left]
+        _show_last_resorts(files, anywhere, actions)
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
@@ -221,9 +222,8 @@ def _find_stand_in(
     return max((item.newest for item in older if item.newest), default=None)
 
 
-def _has_final(files: Mapping[str, Visibility], builds: Iterable[Build]) -> bool:
-    final = (build for build in builds if not build.version.is_prerelease)
-    return any(files[build.file].action == "show" for build in final)
+def _is_any_shown(files: Mapping[str, Visibility], builds: Iterable[Build]) -> bool:
+    return any(files[build.file].action == "show" for build in builds)
 
 
 def _show_last_resorts(
@@ -237,8 +237,7 @@ def _show_last_resorts(
     files for other versions. Without a final release, it takes a pre-release, which may
     be on an index that only the installer knows.
 
-    :param actions: files with the second action are shown only where none with the
-        first action is.
+    :param actions: the second one counts only where no file has the first one.
     """
     final = [build for build in candidates if not build.version.is_prerelease]
     for group in (final, candidates):
@@ -407,7 +406,7 @@ def find_exposed(
 def find_visibility_elsewhere(
     here: Collection[Build],
     visibilities: Mapping[str, Visibility],
-    elsewhere: Iterable[Build],
+    elsewhere: Collection[Build],
     *,
     driver: bool,
 ) -> dict[str, Visibility]:
@@ -434,7 +433,9 @@ def find_visibility_elsewhere(
             if key not in known or each.action == "show":
                 known[key] = each
     files: dict[str, Visibility] = {}
-    has_final = _has_final(visibilities, (x for x in here if not x.withdrawn))
+    final = [x for x in here if not (x.version.is_prerelease or x.withdrawn)]
+    has_final = _is_any_shown(visibilities, final)
+    has_final = has_final or all(x.version.is_prerelease for x in elsewhere)
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
