@@ -49,7 +49,6 @@ _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
 
 MOST_LISTED = 1024 * 1024
-_JSON = re.compile(r"\\u([0-9a-fA-F]{4})")
 _END = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
 
 _META = "pypi:"  # the start of the name of <meta> elements for clients of an index
@@ -316,27 +315,28 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
     yield
 
 
-def may_list(reply: CompleteResponse, project: str) -> bool:
+def may_list(page: CompleteResponse, project: str) -> bool:
     """Return whether installers may find a file of a project on a page.
 
-    They find it by its name, or by ``egg=``, in the decoded URL of a link. The result
-    is also true for a page that is longer than `MOST_LISTED`, or in an odd encoding.
+    They take a file by its name, or by ``egg=``, in a URL whose parts are from the page
+    or from its own URL. A page in JSON, or in an odd encoding, may list all projects.
     """
-    kind, body = reply.headers.get("content-type", ""), reply.body + reply.raw
+    kind, body = page.headers.get("content-type", "").lower(), page.body
+    if not (kind.startswith("text/html") and page.status == 200 and page.is_whole):
+        return True
     try:
         charset = codecs.lookup(_charset(kind)).name
-    except (LookupError, ValueError):
+        text = html.unescape(body.decode(errors="replace"))
+    except (LookupError, ValueError):  # no encoding; a number with thousands of digits
         return True
-    is_read = charset in ("utf-8", *_CHARSETS) and b"\0" not in body
-    is_whole = reply.status == 200 and reply.is_whole and len(body) <= MOST_LISTED
-    if not (reply.body and is_read and is_whole):
+    if charset not in ("utf-8", *_CHARSETS) or b"\0" in body:
         return True
-    text = _JSON.sub(lambda it: chr(int(it[1], 16)), body.decode(errors="replace"))
-    # URLs lose these characters.
-    text = html.unescape(text).translate(dict.fromkeys(b"\t\r\n"))
+    # URLs lose these characters, and pip decodes their paths twice.
+    lists = [text, text.translate(dict.fromkeys(b"\t\r\n")), page.url]
+    lists += map(unquote, lists[1:])
+    lists += map(unquote, lists[3:])
     name = re.compile(project.replace("-", "[-_.]+"), re.IGNORECASE)
-    parts = ((x, name.search(x)) for x in unquote(unquote(text)).split("/"))
-    return any(it and (_END.search(x, it.end()) or "egg=" in x) for x, it in parts)
+    return any(name.search(x) and ("egg=" in x or _END.search(x)) for x in lists)
 
 
 def _charset(content_type: str) -> str:

@@ -39,8 +39,8 @@ _ODD_PATH = re.compile(
     re.IGNORECASE,
 )
 
+# A hash in a URL, as pip finds it; pip rejects a file with an invalid hash.
 HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
-"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
 # To resolve a URL takes 40 times its memory, and quadratic time for a long server name.
 _LONGEST = 65_536
@@ -55,8 +55,7 @@ METADATA = ".metadata"
 LONGEST_NAME = 255
 """The maximum length of a file name on common file systems, in characters."""
 
-REFUSED = "refused:"
-"""The prefix of the URL of a file that the page of its index must not name."""
+REFUSED = "refused:"  # the prefix of a file's URL that the page must not name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +90,7 @@ class UpstreamError(InputError):
 
     status = 502
     usual_hint = "check the URL"
+    page: CompleteResponse | None = None  # which this program cannot read
 
     def __init__(
         self,

@@ -42,7 +42,6 @@ from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.threads import Turns
 from ..http.urls import (
     METADATA,
-    CompleteResponse,
     NoRangesError,
     PassingError,
     UpstreamError,
@@ -429,12 +428,15 @@ async def may_find_files(error: Exception, project: str) -> bool:
     They may use a page that this program cannot read, or log in at the target of a
     redirect. Indexes often redirect to PyPI, which says 404.
     """
-    reply: CompleteResponse | None = getattr(error, "reply", None)
-    if reply is None:
-        return not isinstance(error, (PassingError, *UNAVAILABLE))
-    if reply.status >= 400:
-        return reply.status != 404 and bool(reply.away)
-    return await asyncio.to_thread(may_list, reply, project)
+    if not isinstance(error, UpstreamError):
+        return not isinstance(error, UNAVAILABLE)
+    if error.page is not None:
+        return await asyncio.to_thread(may_list, error.page, project)
+    if error.reply is None:
+        return not isinstance(error, PassingError)
+    return error.reply.status < 400 or (
+        error.reply.status != 404 and bool(error.reply.away)
+    )
 
 
 def _unreadable(name: str, error: OSError) -> InputError:

@@ -221,7 +221,7 @@ class Upstream(SimpleRepository):
 
     def _check_missed(self, name: str) -> None:
         if error := self._missed.get(name):
-            raise error
+            raise error.with_traceback(None)  # else it would grow with each request
         if name in self._missed:
             raise errors.PackageNotFoundError(name)
 
@@ -233,9 +233,8 @@ class Upstream(SimpleRepository):
         try:
             page = await asyncio.to_thread(_parse, reply, name)
         except UpstreamError as error:
-            kept = reply if len(reply.body) <= MOST_LISTED else None
-            unjudged = UnjudgedError(error.message, reply.url, reply=kept)
-            self._missed[name] = unjudged
+            unjudged = self._missed[name] = UnjudgedError(error.message, reply.url)
+            unjudged.page = error.page
             raise unjudged from None
         self._taken.put(name, page)
         self._missed.pop(name, None)
@@ -303,6 +302,7 @@ def _parse(
             raise
         failure = broken or error
         failure.reply = with_absolute_links(reply)
+        failure.page = reply if len(reply.body) <= MOST_LISTED else None
         raise failure from None
 
 
