@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,12 +200,11 @@ def test_places_in_requirements_files(
 ) -> None:
     nested = tmp_path / "nested"
     nested.mkdir()
-    (nested / "link").symlink_to(links)  # the system follows it before ".."
     (tmp_path / "main.txt").write_text(
         f"--index-url={index}\n-r nested/more.txt\ntorch[fast]  # for speed\n"
     )
     (nested / "more.txt").write_text(
-        f"--find-links link/../{links.name}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
+        f"--find-links {os.path.relpath(links, nested)}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
     )
     (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
     target = tmp_path / "it"

@@ -84,9 +84,10 @@ def test_a_source_stays_if_no_other_final_release_does(page: Page, known: bool) 
     assert not judged.version.is_prerelease
 
 
-def test_the_first_index_leaves_its_own_final_release() -> None:
+@pytest.mark.parametrize("early", ["2.1a1", "2.1.post.dev1", "2.1r.dev", "2.1_c"])
+def test_the_first_index_leaves_its_own_final_release(early: str) -> None:
     """uv and Poetry may use this index alone, but pip uses both."""
-    pages = [wheel("1.0+cu130"), wheel("2.1a1+cu126")], [wheel("0.5+cu126")]
+    pages = [wheel("1.0+cu130"), wheel(f"{early}+cu126")], [wheel("0.5+cu126")]
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
     assert [bool(file.yanked) for file in show(indexes, None, {})] == [False] * 3
     assert compare(pages) == (pages[0][0], pages[1][0])

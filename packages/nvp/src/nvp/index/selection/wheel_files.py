@@ -55,10 +55,8 @@ logger = logging.getLogger(__name__)
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
 
-_EARLY = re.compile(
-    r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)(?![a-z])", re.IGNORECASE
-)
-"""A part of the name of each file of a pre-release, and of some others."""
+_EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")
+"""The start of the name of a wheel whose version has letters, and of sources."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -246,7 +244,7 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
 
 def has_early(files: Iterable[model.File], project: str) -> bool:
     """Return whether the index of a pre-release did not yank all of its files."""
-    early = (x for x in files if _EARLY.search(x.filename) and not is_yanked(x))
+    early = (x for x in files if _EARLY.match(x.filename) and not is_yanked(x))
     releases = (release_of(x.filename, project) for x in early)
     return any(release and release.is_prerelease for release in releases)
 
