@@ -203,8 +203,9 @@ def test_places_in_requirements_files(
     (tmp_path / "main.txt").write_text(
         f"--index-url={index}\n-r nested/more.txt\ntorch[fast]  # for speed\n"
     )
+    place = os.path.relpath(links, nested)
     (nested / "more.txt").write_text(
-        f"--find-links {os.path.relpath(links, nested)}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
+        f"--find-links {place}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
     )
     (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
     target = tmp_path / "it"
