@@ -149,6 +149,24 @@ def test_a_home_in_a_file(pip: Pip, published: Path, tmp_path: Path) -> None:
     assert installed_labels(target) == CHOSEN
 
 
+@pytest.mark.parametrize("option", ["--find-links", "--extra-index-url"])
+def test_only_pip_knows_what_an_option_makes_of_a_place(
+    option: str, pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    file, target = tmp_path / "it.txt", tmp_path / "it"
+    with serve(published) as index, serve(tmp_path) as files:
+        own = ("-f", index) if option == "--extra-index-url" else ()
+        place = index if option == "--find-links" else own[1]
+        main = index if option == "--find-links" else f"{files}none/"
+        file.write_text(f"{option} {place}\n-i {index}\ntorch\n")
+        words = ("-i", main, *own, "-r", f"{files}it.txt")
+        done = pip("install", *words, "--target", target)
+    assert done.code == 0, done.text
+    line = f"nvp selects no builds, because it does not know the files of {place}"
+    assert done.err.count(line) == 1
+    assert installed_labels(target) == {"torch": "2.8.0 None"}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="0.0.0.0 is no server there")
 @pytest.mark.parametrize("trusts", [False, True])
 def test_only_pip_knows_that_a_file_trusts_a_host(

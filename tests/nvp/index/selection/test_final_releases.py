@@ -16,6 +16,8 @@ from support.exposed import (
     wheel,
 )
 
+from nvp.index.selection.options import Target
+
 RUNS = wheel("1.0+cu118")
 
 
@@ -64,6 +66,17 @@ def test_other_hardware_is_a_last_resort_beside_files_that_do_not_fit(
     for pages in ([page], [page[:1], page[1:]]):
         found = compare(pages, "", sources=sources, known=known)
         assert found == (page[0], page[0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("start", ["kern-1.0-abc", "kern-1.0-1-2", "other-1.0"])
+def test_other_hardware_is_a_last_resort_beside_files_of_no_release(
+    start: str, known: bool
+) -> None:
+    page = [wheel("1.1+rocm6.3"), Item(f"{start}-py3-none-any.whl"), wheel("2.0a1")]
+    target = Target(version="3.11.7", tags=dict.fromkeys(TAGS)) if known else None
+    files = show([index_of(0, page)], target, {})
+    assert page[0].name in {file.filename for file in files if not file.yanked}
 
 
 @pytest.mark.parametrize("known", [True, False])

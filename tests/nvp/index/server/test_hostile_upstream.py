@@ -29,6 +29,7 @@ from support.wheels import stub_wheel
 
 from nvp.index.http import pages, replies
 from nvp.index.http.client import Client
+from nvp.index.http.kept_keys import LINKS
 from nvp.index.http.pages import parse_page
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, UpstreamError
@@ -392,6 +393,20 @@ def test_versions_with_the_same_hash_are_refused(versions: list[str], end: str) 
         with pytest.raises(UpstreamError, match="too many versions with the same hash"):
             parse_page(page(versions), JSON, url, "p", exact=exact)
     assert parse_page(page(SIMILAR), JSON, url, "p", exact=True).files
+
+
+def test_a_project_with_many_versions_is_refused() -> None:
+    """Dictionaries may take quadratic time for versions with different hashes, too."""
+    url = "https://index.example/p/"
+    for number in (20_000, 20_001):
+        names = (f"p-{version}-py3-none-any.whl" for version in range(number))
+        page = "".join(f'<a href="{name}">{name}</a>' for name in names).encode()
+        if number == 20_000:
+            assert len(parse_page(page, "text/html", url, "p").files) == number
+            continue
+        with pytest.raises(UpstreamError, match="more than 20000 versions"):
+            parse_page(page, "text/html", url, "p")
+        assert parse_page(page, "text/html", url, LINKS).files
 
 
 def test_links_to_versions_with_the_same_hash_are_refused(tmp_path: Path) -> None:

@@ -16,21 +16,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from email.message import Message
 from typing import Any
-from urllib.parse import unquote
 
 from simple_repository import model
 
 from nvidia_variant_provider.errors import shown
 
 from .kept_keys import ANNOUNCING, known_keys, private_keys, read_time, read_yanked
-from .urls import (
-    HASH,
-    CompleteResponse,
-    absolute_url,
-    file_name,
-    is_file_name,
-    is_plain,
-)
+from .urls import HASH, absolute_url, file_name, is_file_name, is_plain
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -48,10 +40,8 @@ page, because parsing each takes microseconds. Tags on PyPI have about 120 bytes
 _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
 
-MOST_LISTED = 1024 * 1024
-_END = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
-
-_META = "pypi:"  # the start of the name of <meta> elements for clients of an index
+_META = "pypi:"
+"""The start of the name of ``<meta>`` elements for clients of an index."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 
@@ -89,7 +79,8 @@ _ELEMENTS = frozenset(
 )
 """The elements of a plain page, in which links are links for all parsers."""
 
-_READ = (b"a", b"base", b"meta")  # the elements whose attributes are read
+_READ = (b"a", b"base", b"meta")
+"""The elements whose attributes are read."""
 
 _ENTITY = re.compile(
     "&(?:amp|lt|gt|quot|#(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])"
@@ -313,30 +304,6 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
         yield
     parser.close()
     yield
-
-
-def may_list(page: CompleteResponse, project: str) -> bool:
-    """Return whether installers may find a file of a project on a page.
-
-    They take a file by its name, or by ``egg=``, in a URL whose parts are from the page
-    or from its own URL. A page in JSON, or in an odd encoding, may list all projects.
-    """
-    kind, body = page.headers.get("content-type", "").lower(), page.body
-    if not (kind.startswith("text/html") and page.status == 200 and page.is_whole):
-        return True
-    try:
-        charset = codecs.lookup(_charset(kind)).name
-        text = html.unescape(body.decode(errors="replace"))
-    except (LookupError, ValueError):  # no encoding; a number with thousands of digits
-        return True
-    if charset not in ("utf-8", *_CHARSETS) or b"\0" in body:
-        return True
-    # URLs lose these characters, and pip decodes their paths twice.
-    lists = [text, text.translate(dict.fromkeys(b"\t\r\n")), page.url]
-    lists += map(unquote, lists[1:])
-    lists += map(unquote, lists[3:])
-    name = re.compile(project.replace("-", "[-_.]+"), re.IGNORECASE)
-    return any(name.search(x) and ("egg=" in x or _END.search(x)) for x in lists)
 
 
 def _charset(content_type: str) -> str:

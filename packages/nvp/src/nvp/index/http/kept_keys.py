@@ -6,11 +6,13 @@ use them must still get them.
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +22,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import printable, shown
 
 from ...wheels.archive import release_of_sdist, versions_of_wheel
-from .urls import HASH, absolute_url, file_name, is_plain, is_text
+from .urls import HASH, CompleteResponse, absolute_url, file_name, is_plain, is_text
 
 LABEL_KEY = "_variant-label"
 """The key for the variant label of a file on a page of the local index.
@@ -35,6 +37,9 @@ KEPT_KEY = "_nvidia_variant_provider_kept"
 model of simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708)
 and ``project-status`` (PEP 792), and keys of future PEPs."""
 
+LINKS = "_links"
+"""The name of a page with the files of all projects. No project has this name."""
+
 _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
@@ -45,6 +50,14 @@ _MANY_DIGITS, _MOST_EQUAL = re.compile("(?:[0-9][^0-9]*){14}"), 64
 Python hashes numbers and tuples without a secret, so an index can give all its versions
 the same hash. For such versions, dictionaries take quadratic time. A hash has 64 bits:
 with fewer digits and dots, there are not enough versions for 65 with the same one."""
+
+_MOST_VERSIONS = 20_000
+"""The most versions of a project. Versions with different hashes may take quadratic
+time, too: here up to a second for each dictionary. Real projects have some thousand."""
+
+_ORDINARY = ("text/html", *(f"text/html;charset={x}" for x in ("utf-8", "iso-8859-1")))
+_ARCHIVE = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
+_DASHES = re.compile("[-_.]+")
 
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
@@ -299,21 +312,54 @@ def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
 
 
 def check_hashes(files: Iterable[model.File], project: str) -> None:
-    """Check that at most `_MOST_EQUAL` versions of a project have the same hash.
+    """Check that dictionaries with the versions of a project as keys are fast.
 
-    :raises ValueError: more versions have the same hash.
+    :raises ValueError: there are too many versions, or too many with the same hash.
     """
-    hashes: dict[str, int] = {}
+    names: dict[str, str] = {}
     for name in (file.filename for file in files):
         is_wheel = name.endswith(".whl")
-        text = name.partition("-")[2].partition("-")[0] if is_wheel else name
-        if not _MANY_DIGITS.search(text):
-            continue
+        names[name.partition("-")[2].partition("-")[0] if is_wheel else name] = name
+    if project != LINKS and len(names) > _MOST_VERSIONS:
+        raise ValueError(f"it has more than {_MOST_VERSIONS} versions")
+    hashes: dict[str, int] = {}
+    for name in (name for text, name in names.items() if _MANY_DIGITS.search(text)):
         release = release_of_sdist(name, project)
         for version in (release,) if release else versions_of_wheel(name) or ():
             hashes[str(version)] = hash(version)
     if max(Counter(hashes.values()).values(), default=0) > _MOST_EQUAL:
         raise ValueError("it has too many versions with the same hash")
+
+
+def may_list(page: CompleteResponse, project: str) -> bool:
+    """Return whether installers may find a file of a project on a page.
+
+    They take a file by its name, or by ``egg=``, in a URL whose parts are from the page
+    or from its own URL. A page in JSON, or in an odd encoding, may list all projects.
+    """
+    kind = page.headers.get("content-type", "").lower().replace(" ", "")
+    if kind not in _ORDINARY or page.status != 200 or not page.is_whole:
+        return True
+    stages = _decode(page.body, page.url)
+    return stages is None or any(project in text for text in stages)
+
+
+@lru_cache(maxsize=2)
+def _decode(body: bytes, url: str) -> Sequence[str] | None:
+    """Return the forms of a page in HTML that may name files, with normalized names.
+
+    :returns: ``None`` if installers may read other forms.
+    """
+    try:
+        text = html.unescape(body.decode(errors="replace"))
+    except ValueError:  # a number has thousands of digits
+        return None
+    # URLs lose these characters, and pip decodes their paths twice.
+    forms = [text.translate(dict.fromkeys(b"\t\r\n")), url]
+    forms += map(unquote, forms[:2])
+    forms += map(unquote, forms[2:])
+    named = (x for x in forms if "egg=" in x or _ARCHIVE.search(x))
+    return None if b"\0" in body else [_DASHES.sub("-", x).lower() for x in named]
 
 
 def check_distinct(files: Collection[model.File]) -> None:

@@ -85,7 +85,7 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
     collect, known = collector.LinkCollector.collect_sources, told["indexes"]
     message = "nvp selects no builds, because it does not know the files of %s"
     groups: dict[str, list[str]] = {}
-    unread: dict[str, bool] = dict.fromkeys(told["known"], False)
+    unread = dict.fromkeys(map(tuple, told["known"]), False)
     read_pages(collector, told["pages"], groups)
 
     def collect_sources(self: Any, project_name: str, *args: Any, **more: Any) -> Any:
@@ -93,14 +93,15 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
         # Only pip can read, for example, a place that a requirements file on a server
         # names. Verdicts on builds of a known index might lead pip to yanked files and
         # pre-releases of an unknown index.
-        places = (*scope.index_urls, *scope.find_links)
-        for place in places:
+        asked = [(x, False) for x in scope.index_urls]
+        asked += [(x, True) for x in scope.find_links]
+        for place in asked:
             if place not in unread:
-                unread[place] = is_read(place, self.session, collector.Link)
+                unread[place] = is_read(place[0], self.session, collector.Link)
                 if unread[place]:
-                    name = collector.redact_auth_from_url(place)
+                    name = collector.redact_auth_from_url(place[0])
                     collector.logger.warning(message, name)
-        if any(unread[place] for place in places):
+        if any(unread[place] for place in asked):
             return collect(self, project_name, *args, **more)
         # For pip, the same index with and without a slash is one.
         same: dict[str, str] = {}

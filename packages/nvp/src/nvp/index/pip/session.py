@@ -422,4 +422,4 @@ def _find_places(
         "pages": local_index.pages_of_pip,
         "headers": {PROOF: local_index.token} if local_index.token else {},
     }
-    return {**places, "known": [*local_index.known]}
+    return {**places, "known": local_index.known}

@@ -37,7 +37,7 @@ from ...wheels.archive import (
     read_own_metadata,
 )
 from ..http.client import Client
-from ..http.html_links import may_list
+from ..http.kept_keys import may_list
 from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.threads import Turns
 from ..http.urls import (

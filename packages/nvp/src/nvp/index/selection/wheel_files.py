@@ -230,16 +230,17 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     every = find("py3-none-any", None)
 
     def can_take(file: model.File) -> bool:
-        limit, name = file.requires_python, file.filename
-        if not name.endswith(".whl"):
-            return target is not None and target.takes_sources(project, limit)
-        tags = "-".join(name[:-4].rsplit("-", 3)[1:])
-        is_plain = tags.endswith("-any") and not expands_too_far(tags)
-        return is_plain and find(tags, limit) == every
+        tags = "-".join(file.filename[:-4].rsplit("-", 3)[1:])
+        return not expands_too_far(tags) and find(tags, file.requires_python) == every
 
-    plain = (x for x in files if "+" not in x.filename and not is_yanked(x))
-    releases = (release_of(x.filename, project) for x in plain if can_take(x))
-    return any(release and not release.is_prerelease for release in releases)
+    plain = [x for x in files if "+" not in x.filename and not is_yanked(x)]
+    wheels = find_wheels((x for x in plain if x.filename.endswith("-any.whl")), project)
+    releases = [wheel.release for wheel in wheels if can_take(wheel.file)]
+    if target is not None:
+        sources = (x for x in plain if target.takes_sources(project, x.requires_python))
+        found = (release_of_sdist(x.filename, project) for x in sources)
+        releases += filter(None, found)
+    return any(not release.is_prerelease for release in releases)
 
 
 def has_early(files: Iterable[model.File], project: str) -> bool:

@@ -152,9 +152,9 @@ class LocalIndex:
         }
 
     @property
-    def known(self) -> set[str]:
-        """The user's indexes and links, as given, whose files the verdicts know."""
-        return {*self._watched, *(url for url, _ in self._urls)}
+    def known(self) -> list[tuple[str, bool]]:
+        """The places whose files the verdicts know, before whether they are links."""
+        return [*((place, True) for place in self._watched), *self._urls]
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Add an index, and return its local URL.

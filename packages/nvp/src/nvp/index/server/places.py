@@ -28,7 +28,7 @@ from ...directories import list_opened
 from ...files import real_path
 from ...wheels.archive import parse_wheel_name, release_of_sdist
 from ..http.client import Client
-from ..http.kept_keys import check_hashes
+from ..http.kept_keys import LINKS, check_hashes
 from ..http.pages import ACCEPT, parse_page
 from ..http.urls import (
     HTML_PAGE,
@@ -47,7 +47,6 @@ from ..selection.wheel_files import may_be_build
 from .kept_pages import note
 from .static_files import refuse_outside
 from .upstream import (
-    LINKS,
     HttpUpstream,
     UnjudgedError,
     Upstream,

@@ -27,7 +27,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 from ...wheels.archive import release_of_sdist
 from ..http.client import Client
 from ..http.connecting import Nearness
-from ..http.html_links import MOST_LISTED
+from ..http.kept_keys import LINKS, may_list
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.replies import without_frames
 from ..http.threads import Turn
@@ -59,8 +59,8 @@ _MOST_SERVERS = 64
 _LARGE = 256 * 1024
 """The size in bytes from which pages are parsed one at a time."""
 
-LINKS = "_links"
-"""The name of a page with the files of all projects. No project has this name."""
+_LARGEST_UNREAD = 1024 * 1024
+"""The size in bytes of the largest unreadable page whose names are looked at."""
 
 
 class Upstream(SimpleRepository):
@@ -234,7 +234,11 @@ class Upstream(SimpleRepository):
             page = await asyncio.to_thread(_parse, reply, name)
         except UpstreamError as error:
             unjudged = self._missed[name] = UnjudgedError(error.message, reply.url)
-            unjudged.page = error.page
+            unjudged.page = unread = error.page
+            # There may be many pages: keep only whether this one may name the project.
+            if unread is not None and name != LINKS:
+                lists = await asyncio.to_thread(may_list, unread, name)
+                unjudged.page = None if lists else replace(unread, body=b"")
             raise unjudged from None
         self._taken.put(name, page)
         self._missed.pop(name, None)
@@ -302,7 +306,7 @@ def _parse(
             raise
         failure = broken or error
         failure.reply = with_absolute_links(reply)
-        failure.page = reply if len(reply.body) <= MOST_LISTED else None
+        failure.page = reply if len(reply.body) <= _LARGEST_UNREAD else None
         raise failure from None
 
 
