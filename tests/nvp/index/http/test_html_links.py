@@ -246,13 +246,13 @@ def read(path):
 """
 
 LINK = (
-    '<a href="https://files.example/packages/aa/bb/{n:060x}/torch-1.{n}-cp312-cp312-'
+    '<a href="https://files.example/packages/aa/bb/{n:060x}/torch-1.{v}-{n}-cp312-cp312-'
     'manylinux_2_28_x86_64.whl#sha256={n:064x}" data-requires-python="&gt;=3.10" '
     'data-core-metadata="sha256={n:064x}">torch-1.{n}.whl</a><br />\n'
 )
 ENTRY = (
     '{{"core-metadata":{{"sha256":"{n:064x}"}},"data-dist-info-metadata":{{"sha256":'
-    '"{n:064x}"}},"filename":"torch-1.{n}-cp312-cp312-manylinux_2_28_x86_64.whl",'
+    '"{n:064x}"}},"filename":"torch-1.{v}-{n}-cp312-cp312-manylinux_2_28_x86_64.whl",'
     '"hashes":{{"sha256":"{n:064x}"}},"provenance":null,"requires-python":">=3.10",'
     '"size":{n},"upload-time":"2025-01-02T03:04:05.123456Z","url":"https://files.'
     'example/{n:060x}/torch-1.{n}.whl","yanked":false}}'
@@ -265,7 +265,7 @@ LARGE = {
     "attributes.html": lambda: "<a " + " ".join(f"x{n:x}" for n in range(3 * MIB)),
     "names.html": lambda: "".join(f"<x{n:x}>" for n in range(2 * MIB)),
     "astral.html": lambda: "\U0001f600" * (5 * MIB),
-    "real.html": lambda: "".join(LINK.format(n=n) for n in range(46_724)),
+    "real.html": lambda: "".join(LINK.format(n=n, v=n // 50) for n in range(46_724)),
     "lists.json": lambda: '{"files":[' + "[]," * (32 * MIB // 3) + "[]]}",
     "objects.json": lambda: '{"files":[' + "{}," * (20 * MIB // 3) + "{}]}",
     "keys.json": lambda: '{"files":[' + '{"a":1},' * (2 * MIB) + "{}]}",
@@ -273,7 +273,7 @@ LARGE = {
     "files.json": lambda: '{"files":[' + '{"filename":"a","url":"b"},' * MIB + "{}]}",
     "real.json": lambda: (
         '{"meta":{"api-version":"1.4"},"name":"torch","files":['
-        + ",".join(ENTRY.format(n=n) for n in range(46_724))
+        + ",".join(ENTRY.format(n=n, v=n // 50) for n in range(46_724))
         + "]}"
     ),
     "projects.json": lambda: (

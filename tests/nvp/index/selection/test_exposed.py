@@ -39,7 +39,7 @@ from nvp.index.http.urls import CompleteResponse, PassingError, UpstreamError
 from nvp.index.selection.component import select
 from nvp.index.selection.options import parse_pins
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.wheel_files import release_of
+from nvp.wheels.archive import release_of
 
 
 class Failing(Pages):
@@ -395,5 +395,6 @@ def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
     if any(map(has_final, alone)):
         assert has_final(shown)
     for number, files in enumerate(alone):
-        if has_final(files) and any(map(is_early, files)):
-            assert has_final(x for x in shown if f".example/{number}/" in x.url)
+        if has_final(files):  # uv may use this index alone
+            own = [x for x in shown if f".example/{number}/" in x.url]
+            assert has_final(own) or not any(map(is_early, own))

@@ -19,6 +19,15 @@ from support.exposed import (
 from nvp.index.selection.options import Target
 
 RUNS = wheel("1.0+cu118")
+NEWER = TAGS[0].replace("311", "312")
+
+
+def test_a_final_release_is_left_for_each_python_of_an_abi() -> None:
+    abi = "cp310-abi3-manylinux_2_28_x86_64"
+    page = [wheel("1.0+cu130", tag=abi), wheel("1.5+cu126", tag=NEWER)]
+    page += [wheel("2.1a1+cu126", tag=abi)]
+    found = show([index_of(0, page)], None, {})
+    assert not any(file.yanked for file in found)
 
 
 def test_no_final_release_is_lost_to_an_index_that_only_the_installer_knows() -> None:
@@ -98,23 +107,34 @@ def test_a_source_stays_if_no_other_final_release_does(page: Page, known: bool) 
 
 
 @pytest.mark.parametrize("early", ["2.1a1", "2.1.post.dev1", "2.1r.dev", "2.1_c"])
-def test_the_first_index_leaves_its_own_final_release(early: str) -> None:
+def test_the_first_index_leaves_no_pre_release_alone(early: str) -> None:
     """uv and Poetry may use this index alone, but pip uses both."""
     pages = [wheel("1.0+cu130"), wheel(f"{early}+cu126")], [wheel("0.5+cu126")]
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
-    assert [bool(file.yanked) for file in show(indexes, None, {})] == [False] * 3
+    found = [bool(file.yanked) for file in show(indexes, None, {})]
+    assert found == [True, True, False]
     assert compare(pages) == (pages[0][0], pages[1][0])
+    assert compare(pages, known=False) == (pages[0][0], pages[1][0])
 
 
-@pytest.mark.parametrize("early", [[], [anywhere("3.0a1")]])
+@pytest.mark.parametrize(
+    ("early", "tag", "stays"),
+    [
+        ("0.1", NEWER, False),  # no pre-release
+        ("3.0a1+cu118", NEWER, True),
+        ("3.0a1+cu118", "cp310-abi3-manylinux_2_28_x86_64", True),
+        ("3.0a1", TAGS[1], False),  # it is not known to run
+        ("3.0a1+cu130", NEWER, False),
+        ("3.0a1+cu118", TAGS[0], False),
+    ],
+)
 def test_a_release_with_files_for_another_python_stays_beside_a_pre_release(
-    early: list[Item],
+    early: str, tag: str, stays: bool
 ) -> None:
     """uv and Poetry lock one release for each version of Python."""
-    newer = TAGS[0].replace("311", "312")
-    page = [wheel("2.0+cu130"), wheel("2.0+cu130", tag=newer), RUNS, *early]
-    found = show([index_of(0, page)], None, {})
-    assert [bool(file.yanked) for file in found[:3]] == [True, not early, False]
+    page = [wheel("2.0+cu130"), wheel("2.0+cu130", tag=NEWER), RUNS]
+    found = show([index_of(0, [*page, wheel(early, tag=tag)])], None, {})
+    assert [bool(file.yanked) for file in found[:3]] == [True, not stays, False]
     nightly = [x._replace(name=x.name.replace(".0", ".0.dev1")) for x in page[:3]]
     found = show([index_of(0, nightly)], None, {})
     assert [bool(file.yanked) for file in found] == [True, True, False]

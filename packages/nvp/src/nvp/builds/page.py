@@ -21,8 +21,7 @@ Action: TypeAlias = Literal["show", "yank", "hide"]
 
 RUNNING = ("runs", "partly")
 
-ANY_PYTHON = frozenset({0})
-"""A placeholder for a build's Python versions, if these do not matter."""
+ANY_PYTHON = frozenset({0})  # a placeholder, if the versions of Python do not matter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,8 +60,7 @@ class Build:
     def release(self) -> Version:
         """The version without its label."""
         # Parsing is slow for pages with 10,000 builds: parse only labeled versions.
-        version = self.version
-        return Version(version.public) if version.local else version
+        return Version(self.version.public) if self.version.local else self.version
 
     def has_label(self, label: str) -> bool:
         """Return whether the build matches a label from the user, such as ``cu128``."""
@@ -111,7 +109,7 @@ def find_visibility(
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
     has_plain: bool = False,
-    has_early: bool = False,
+    early: Mapping[str, frozenset[int]] | None = None,
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
@@ -125,7 +123,7 @@ def find_visibility(
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
         source. Then, builds for other hardware are no last resort.
-    :param has_early: whether an index has a pre-release.
+    :param early: the versions of Python that can use each file of a pre-release.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -152,10 +150,14 @@ def find_visibility(
             )
     final = [build for build in left if not build.version.is_prerelease]
     actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
-    # uv and Poetry would lock one release for all Pythons, perhaps one that cannot run.
-    is_strict = has_early and bool(final) and not has_plain
-    if newest is None or is_strict or not _is_any_shown(files, final or left):
+    if newest is None or not _is_any_shown(files, final or left):
         _show_last_resorts(files, candidates, actions)
+    elif early and not has_plain:
+        # Not for each Python: uv and Poetry would lock a release that cannot run.
+        hidden = {x.file.rpartition("/")[2] for x in every if files[x.file] != _SHOW}
+        pythons = frozenset().union(*(early[x] for x in early.keys() - hidden))
+        some = [replace(x, pythons=x.pythons & pythons) for x in final]
+        _show_last_resorts(files, [x for x in some if x.pythons], actions)
     if not (has_plain or _is_any_shown(files, final)):  # not even for other Pythons
         anywhere = [replace(x, pythons=frozenset()) for x in left]
         _show_last_resorts(files, anywhere, actions)
@@ -234,10 +236,9 @@ def _show_last_resorts(
     """Show files for each version of Python for which none, or no final one, is shown.
 
     Without a file for its Python, an installer stops with an error, even if there are
-    files for other versions. Without a final release, it takes a pre-release, which may
-    be on an index that only the installer knows.
+    files for other versions. Without a final release, it may take a pre-release.
 
-    :param actions: the second one counts only where no file has the first one.
+    :param actions: the second counts only where no file has the first.
     """
     final = [build for build in candidates if not build.version.is_prerelease]
     for group in (final, candidates):
@@ -249,7 +250,7 @@ def _show_last_resorts(
                 for python in build.pythons or (None,)
             }
             for build in group:
-                is_left = shown.isdisjoint(build.pythons or (None,))
+                is_left = not shown.issuperset(build.pythons or (None,))
                 if is_left and files[build.file].action == action:
                     files[build.file] = _SHOW
 
@@ -312,9 +313,8 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
     judgement = build.judgement
     cuda = judgement.cuda or (0, 0)
     nearest = cuda if judgement.strict else (-cuda[0], -cuda[1])
-    rest = ((0, 0), 0)
-    if backend := build.backend:
-        rest = (backend.torch or (0, 0), -len(backend.label))
+    of = build.backend
+    rest = (of.torch or (0, 0), -len(of.label)) if of else ((0, 0), 0)
     return judgement.verdict == "runs", judgement.strict, nearest, rest
 
 

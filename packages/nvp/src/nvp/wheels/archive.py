@@ -248,9 +248,8 @@ def is_of(metadata: bytes, file_name: str, *, local: bool) -> bool:
 
     project, own = (*file_name.split("-"), "")[:2]
     name, version = (first_header(metadata, key) for key in ("Name", "Version"))
-    if max(len(name), len(version)) > MAX_LENGTH:  # long versions take much memory
-        return False
-    is_own = canonicalize_name(name) == canonicalize_name(project)
+    is_short = max(len(name), len(version)) <= MAX_LENGTH  # others take much memory
+    is_own = is_short and canonicalize_name(name) == canonicalize_name(project)
     return is_own and parse(version) == parse(own)
 
 
@@ -429,6 +428,14 @@ def _sdist_of(project: str | None) -> re.Pattern[str]:
 def versions_of_wheel(file_name: str) -> tuple[Version, Version] | None:
     """Parse the version in the name of a wheel, or of its variant metadata."""
     return parse_versions(file_name.partition("-")[2].partition("-")[0])
+
+
+def release_of(file_name: str, project: str) -> Version | None:
+    """Return the release of a wheel or a source distribution."""
+    if not file_name.endswith(".whl"):
+        return release_of_sdist(file_name, project)
+    versions = versions_of_wheel(file_name)
+    return versions[1] if versions else None
 
 
 @lru_cache(maxsize=16384)

@@ -136,7 +136,7 @@ def is_read(place: str, session: Any, link: Any) -> bool:
     urls: Any = importlib.import_module("pip._internal.utils.urls")
     vcs: Any = importlib.import_module("pip._internal.vcs")
     try:
-        if os.path.exists(place):
+        if os.path.exists(place or os.curdir):  # pip adds the name of the project
             return True
         if place.startswith("file:"):
             return os.path.exists(urls.url_to_path(place))

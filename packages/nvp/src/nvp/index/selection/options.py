@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import sysconfig
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
@@ -18,16 +19,22 @@ from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ...metadata.requirements import PLAIN_LIMIT
+from ...wheels.archive import expands_too_far, release_of
+from ..http.kept_keys import is_yanked
 from ..http.urls import Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
+    from simple_repository import model
 
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.inputs import Priorities
 
 logger = logging.getLogger(__name__)
+
+_EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")
+"""The start of the name of a wheel whose version has letters, and of sources."""
 
 T = TypeVar("T")
 
@@ -189,6 +196,48 @@ class Target:
 def _names(projects: Set[str], project: str, others: Set[str]) -> bool:
     """Return whether an option of pip applies to a project, unlike its opposite."""
     return project in projects or (":all:" in projects and project not in others)
+
+
+def find_early(
+    files: Iterable[model.File], project: str, target: Target | None
+) -> dict[str, frozenset[int]]:
+    """Find the files of pre-releases, and the versions of Python that can use each."""
+    find = cache(target.find_pythons if target else find_pythons)
+    early: dict[str, frozenset[int]] = {}
+    for file in files:
+        name = file.filename
+        if _EARLY.match(name) and not is_yanked(file):
+            release = release_of(name, project)
+            if release is not None and release.is_prerelease:
+                tags = "-".join(name[:-4].rsplit("-", 3)[1:])
+                is_wheel = name.endswith(".whl") and not expands_too_far(tags)
+                tags = tags if is_wheel else "py3-none-any"
+                early[name] = find(tags, file.requires_python)
+    return early
+
+
+def find_stranded(
+    files: Sequence[model.File],
+    listed: Iterable[model.File],
+    project: str,
+    withdrawn: Set[str],
+) -> Set[str] | None:
+    """Return the pre-releases of an index all of whose final releases are withdrawn.
+
+    uv and Poetry would take them where they use this index alone.
+
+    :param listed: the files of all indexes.
+    :param withdrawn: the names of files.
+    :returns: ``None`` if an index yanked a pre-release: to yank others of the same
+        release could lead to this one.
+    """
+    early = find_early(files, project, None).keys()
+    others = (x.filename for x in files if early and not is_yanked(x))
+    final = {x for x in others if x not in early and release_of(x, project)}
+    if not final or not final <= withdrawn:
+        return frozenset()
+    yanked = (release_of(x.filename, project) for x in listed if is_yanked(x))
+    return None if any(x and x.is_prerelease for x in yanked) else early
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,7 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
-from ...wheels.archive import first_header
+from ...wheels.archive import first_header, release_of
 from ..http.kept_keys import (
     ANNOUNCING,
     KEPT_KEY,
@@ -39,7 +39,7 @@ from .options import clauses_of
 from .pieces import UNAVAILABLE
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
-from .wheel_files import find_labels, has_label, release_of
+from .wheel_files import find_labels, has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution

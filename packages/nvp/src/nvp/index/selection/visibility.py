@@ -34,24 +34,24 @@ from ...builds.page import (
 )
 from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
-from ...wheels.archive import parse_requires, release_of_sdist
+from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
-from .options import Selection
+from .options import Selection, find_early, find_stranded
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
     builds_for,
     folder_of_index,
-    has_early,
     has_plain,
     is_large,
     is_vendor,
-    release_of,
 )
 
 logger = logging.getLogger(__name__)
+
+_STRANDED = Visibility(action="yank", reason="only other indexes have what runs")
 
 _ORIGINS = 100_000  # the maximum number of files whose index is cached
 
@@ -160,10 +160,6 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         listed = [*files]
         others, is_sure = await self._judge_others(index, project, ours, listed)
-        seen: Sequence[model.File] = listed
-        if self._selection.target is None and has_early(files, project):
-            # Where uv and Poetry use this index alone, the pre-release would be left.
-            others, seen = [], files
         # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
@@ -180,8 +176,8 @@ class BuildJudge:
             named=named,
             label=label,
             follow=followed,
-            has_plain=has_plain(seen, project, self._selection.target),
-            has_early=has_early(seen, project),
+            has_plain=has_plain(listed, project, self._selection.target),
+            early=find_early(listed, project, self._selection.target),
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -204,6 +200,10 @@ class BuildJudge:
             by_file |= find_visibility_elsewhere(ours, by_file, there, driver=driver)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
+        if self._selection.target is None:
+            withdrawn = {name for name, x in by_file.items() if x.action != "show"}
+            found = find_stranded(files, listed, project, withdrawn)
+            by_file = {} if found is None else by_file | dict.fromkeys(found, _STRANDED)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if not (is_sure or is_asked):  # the files of the other index may be exposed
             by_file = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -41,7 +40,6 @@ from ...wheels.archive import (
     parse_versions,
     platform_of,
     release_of_sdist,
-    versions_of_wheel,
 )
 from ..http.kept_keys import is_yanked
 from ..http.threads import Turns
@@ -54,9 +52,6 @@ logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
-
-_EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")
-"""The start of the name of a wheel whose version has letters, and of sources."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -212,14 +207,6 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
     return [build for build, tag in tags if is_for_platform(tag, platform)]
 
 
-def release_of(file_name: str, project: str) -> Version | None:
-    """Return the release of a wheel or a source distribution."""
-    if not file_name.endswith(".whl"):
-        return release_of_sdist(file_name, project)
-    versions = versions_of_wheel(file_name)
-    return versions[1] if versions else None
-
-
 def has_plain(files: Iterable[model.File], project: str, target: Target | None) -> bool:
     """Return whether the installer can take a final release on a machine of any kind.
 
@@ -241,13 +228,6 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
         found = (release_of_sdist(x.filename, project) for x in sources)
         releases += filter(None, found)
     return any(not release.is_prerelease for release in releases)
-
-
-def has_early(files: Iterable[model.File], project: str) -> bool:
-    """Return whether the index of a pre-release did not yank all of its files."""
-    early = (x for x in files if _EARLY.match(x.filename) and not is_yanked(x))
-    releases = (release_of(x.filename, project) for x in early)
-    return any(release and release.is_prerelease for release in releases)
 
 
 def is_vendor(index: SimpleRepository) -> bool:
