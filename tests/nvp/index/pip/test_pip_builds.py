@@ -167,8 +167,8 @@ def test_the_order_of_pages_of_links(pip: Pip, tmp_path: Path) -> None:
         page = f'<!DOCTYPE html><a href="{wheel.as_uri()}">kern</a>'
         (tmp_path / number / "page.html").write_text(page)
     words = ("--no-index", "-f", "3/page.html", "-f", "1", "-f", "2", "kern")
-    words = ("install", "--target", "target", *MACHINE, *words)
-    done = pip(*words, forced=False, cwd=tmp_path)
+    install = ("install", "--target", "target", *MACHINE)
+    done = pip(*install, *words, forced=False, cwd=tmp_path)
     assert done.code == 0, done.text
     assert "Processing ./wheels/2/kern" in done.out
 
@@ -205,8 +205,8 @@ def test_a_local_page_with_a_file_that_is_yanked(
     (tmp_path / "folder").symlink_to("deep/er")
     option, _, where = place.partition(" ")
     words = ("-i", tmp_path / "index", option, where.format(here=tmp_path), "kern==1.0")
-    words = ("install", "--target", "target", *MACHINE, *words)
-    done = pip(*words, forced=False, cwd=tmp_path)
+    install = ("install", "--target", "target", *MACHINE)
+    done = pip(*install, *words, forced=False, cwd=tmp_path)
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "target") == {"kern": "1.0+cu130 None"}
 

@@ -155,14 +155,14 @@ def test_only_pip_knows_what_an_option_makes_of_a_place(
 ) -> None:
     file, target = tmp_path / "it.txt", tmp_path / "it"
     with serve(published) as index, serve(tmp_path) as files:
-        own = ("-f", index) if option == "--extra-index-url" else ()
-        place = index if option == "--find-links" else own[1]
-        main = index if option == "--find-links" else f"{files}none/"
-        file.write_text(f"{option} {place}\n-i {index}\ntorch\n")
-        words = ("-i", main, *own, "-r", f"{files}it.txt")
-        done = pip("install", *words, "--target", target)
+        # The command line gives the same URL to another option.
+        places: tuple[str, ...] = ("-i", index)
+        if option == "--extra-index-url":
+            places = ("-i", f"{files}none/", "-f", index)
+        file.write_text(f"{option} {index}\n-i {index}\ntorch\n")
+        done = pip("install", *places, "-r", f"{files}it.txt", "--target", target)
     assert done.code == 0, done.text
-    line = f"nvp selects no builds, because it does not know the files of {place}"
+    line = f"nvp selects no builds, because it does not know the files of {index}"
     assert done.err.count(line) == 1
     assert installed_labels(target) == {"torch": "2.8.0 None"}
 
