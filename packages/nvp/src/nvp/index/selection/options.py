@@ -19,8 +19,6 @@ from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ...metadata.requirements import PLAIN_LIMIT
-from ...wheels.archive import expands_too_far, release_of
-from ..http.kept_keys import is_yanked
 from ..http.urls import Settings
 
 TYPE_CHECKING = False
@@ -202,6 +200,9 @@ def find_early(
     files: Iterable[model.File], project: str, target: Target | None
 ) -> dict[str, frozenset[int]]:
     """Find the files of pre-releases, and the versions of Python that can use each."""
+    from ...wheels.archive import expands_too_far, release_of
+    from ..http.kept_keys import is_yanked
+
     find = cache(target.find_pythons if target else find_pythons)
     early: dict[str, frozenset[int]] = {}
     for file in files:
@@ -231,6 +232,9 @@ def find_stranded(
     :returns: ``None`` if an index yanked a pre-release: to yank others of the same
         release could lead to this one.
     """
+    from ...wheels.archive import release_of
+    from ..http.kept_keys import is_yanked
+
     early = find_early(files, project, None).keys()
     others = (x.filename for x in files if early and not is_yanked(x))
     final = {x for x in others if x not in early and release_of(x, project)}
