@@ -385,16 +385,8 @@ def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
         found = (release_of(file.filename, "kern") for file in files if not file.yanked)
         return any(release and not release.is_prerelease for release in found)
 
-    def is_early(file: model.File) -> bool:
-        release = release_of(file.filename, "kern")
-        return release is not None and release.is_prerelease and not file.yanked
-
     indexes = [index_of(number, page) for number, page in enumerate(pages)]
     alone = [asyncio.run(index.get_project_page("kern")).files for index in indexes]
     shown = show(indexes, None, {})
     if any(map(has_final, alone)):
         assert has_final(shown)
-    for number, files in enumerate(alone):
-        if has_final(files):  # uv may use this index alone
-            own = [x for x in shown if f".example/{number}/" in x.url]
-            assert has_final(own) or not any(map(is_early, own))

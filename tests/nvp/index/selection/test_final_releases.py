@@ -107,14 +107,13 @@ def test_a_source_stays_if_no_other_final_release_does(page: Page, known: bool) 
 
 
 @pytest.mark.parametrize("early", ["2.1a1", "2.1.post.dev1", "2.1r.dev", "2.1_c"])
-def test_the_first_index_leaves_no_pre_release_alone(early: str) -> None:
-    """uv and Poetry may use this index alone, but pip uses both."""
-    pages = [wheel("1.0+cu130"), wheel(f"{early}+cu126")], [wheel("0.5+cu126")]
-    indexes = [index_of(number, page) for number, page in enumerate(pages)]
-    found = [bool(file.yanked) for file in show(indexes, None, {})]
-    assert found == [True, True, False]
-    assert compare(pages) == (pages[0][0], pages[1][0])
-    assert compare(pages, known=False) == (pages[0][0], pages[1][0])
+@pytest.mark.parametrize("end", ["", "-abc-py3-none-any", "-x", "-"])
+def test_pre_releases_of_all_forms(early: str, end: str) -> None:
+    """Beside them, a final release is left for each Python that can use them."""
+    page = [wheel("1.0+cu130"), wheel("0.9+cu118", tag=NEWER)]
+    other = Item(f"kern-{early}{end}.whl") if end else wheel(f"{early}+cu126")
+    found = show([index_of(0, [*page, other])], None, {})
+    assert bool(found[0].yanked) is bool(end)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +125,7 @@ def test_the_first_index_leaves_no_pre_release_alone(early: str) -> None:
         ("3.0a1", TAGS[1], False),  # it is not known to run
         ("3.0a1+cu130", NEWER, False),
         ("3.0a1+cu118", TAGS[0], False),
+        ("3.0a1+cu118-1", NEWER, True),
     ],
 )
 def test_a_release_with_files_for_another_python_stays_beside_a_pre_release(

@@ -337,7 +337,8 @@ def may_list(page: CompleteResponse, project: str) -> bool:
     They take a file by its name, or by ``egg=``, in a URL whose parts are from the page
     or from its own URL. A page in JSON, or in an odd encoding, may list all projects.
     """
-    kind = page.headers.get("content-type", "").lower().replace(" ", "")
+    kind = page.headers.get("content-type", "").lower()
+    kind = kind.translate(dict.fromkeys(b' "')).rstrip(";")
     if kind not in _ORDINARY or page.status != 200 or not page.is_whole:
         return True
     stages = _decode(page.body, page.url)

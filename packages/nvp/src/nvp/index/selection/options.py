@@ -15,6 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from packaging.utils import canonicalize_name
+
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")
-"""The start of the name of a wheel whose version has letters, and of sources."""
+_EARLY = re.compile(r"[^-]+-[^-+]*[A-Za-z][^-]*(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
+"""The name of a wheel whose version has letters."""
 
 T = TypeVar("T")
 
@@ -199,49 +201,26 @@ def _names(projects: Set[str], project: str, others: Set[str]) -> bool:
 def find_early(
     files: Iterable[model.File], project: str, target: Target | None
 ) -> dict[str, frozenset[int]]:
-    """Find the files of pre-releases, and the versions of Python that can use each."""
+    """Find the wheels of pre-releases, and the versions of Python that can use each."""
     from ...wheels.archive import expands_too_far, release_of
     from ..http.kept_keys import is_yanked
 
-    find = cache(target.find_pythons if target else find_pythons)
+    find = target.find_pythons if target else find_pythons
     early: dict[str, frozenset[int]] = {}
     for file in files:
         name = file.filename
-        if _EARLY.match(name) and not is_yanked(file):
+        start, *_ = name.partition("-")
+        tags = "-".join(name[:-4].rsplit("-", 3)[1:])
+        if (
+            _EARLY.fullmatch(name)
+            and canonicalize_name(start) == project
+            and not (is_yanked(file) or expands_too_far(tags))
+        ):
             release = release_of(name, project)
             if release is not None and release.is_prerelease:
-                tags = "-".join(name[:-4].rsplit("-", 3)[1:])
-                is_wheel = name.endswith(".whl") and not expands_too_far(tags)
-                tags = tags if is_wheel else "py3-none-any"
-                early[name] = find(tags, file.requires_python)
+                found = find(tags, file.requires_python)
+                early[name] = early.get(name, frozenset()) | found
     return early
-
-
-def find_stranded(
-    files: Sequence[model.File],
-    listed: Iterable[model.File],
-    project: str,
-    withdrawn: Set[str],
-) -> Set[str] | None:
-    """Return the pre-releases of an index all of whose final releases are withdrawn.
-
-    uv and Poetry would take them where they use this index alone.
-
-    :param listed: the files of all indexes.
-    :param withdrawn: the names of files.
-    :returns: ``None`` if an index yanked a pre-release: to yank others of the same
-        release could lead to this one.
-    """
-    from ...wheels.archive import release_of
-    from ..http.kept_keys import is_yanked
-
-    early = find_early(files, project, None).keys()
-    others = (x.filename for x in files if early and not is_yanked(x))
-    final = {x for x in others if x not in early and release_of(x, project)}
-    if not final or not final <= withdrawn:
-        return frozenset()
-    yanked = (release_of(x.filename, project) for x in listed if is_yanked(x))
-    return None if any(x and x.is_prerelease for x in yanked) else early
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

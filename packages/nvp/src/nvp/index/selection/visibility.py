@@ -38,7 +38,7 @@ from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
-from .options import Selection, find_early, find_stranded
+from .options import Selection, find_early
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
@@ -50,8 +50,6 @@ from .wheel_files import (
 )
 
 logger = logging.getLogger(__name__)
-
-_STRANDED = Visibility(action="yank", reason="only other indexes have what runs")
 
 _ORIGINS = 100_000  # the maximum number of files whose index is cached
 
@@ -200,10 +198,6 @@ class BuildJudge:
             by_file |= find_visibility_elsewhere(ours, by_file, there, driver=driver)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
-        if self._selection.target is None:
-            withdrawn = {name for name, x in by_file.items() if x.action != "show"}
-            found = find_stranded(files, listed, project, withdrawn)
-            by_file = {} if found is None else by_file | dict.fromkeys(found, _STRANDED)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if not (is_sure or is_asked):  # the files of the other index may be exposed
             by_file = {}
