@@ -123,7 +123,7 @@ def find_visibility(
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
         source. Then, builds for other hardware are no last resort.
-    :param early: the versions of Python that can use each file of a pre-release.
+    :param early: for each wheel of a pre-release, the Pythons that can use the wheel.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -238,7 +238,7 @@ def _show_last_resorts(
     Without a file for its Python, an installer stops with an error, even if there are
     files for other versions. Without a final release, it may take a pre-release.
 
-    :param actions: the second counts only where no file has the first.
+    :param actions: files with the second are shown only where none with the first is.
     """
     final = [build for build in candidates if not build.version.is_prerelease]
     for group in (final, candidates):
@@ -313,8 +313,8 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
     judgement = build.judgement
     cuda = judgement.cuda or (0, 0)
     nearest = cuda if judgement.strict else (-cuda[0], -cuda[1])
-    of = build.backend
-    rest = (of.torch or (0, 0), -len(of.label)) if of else ((0, 0), 0)
+    backend = build.backend
+    rest = (backend.torch or (0, 0), -len(backend.label)) if backend else ((0, 0), 0)
     return judgement.verdict == "runs", judgement.strict, nearest, rest
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
@@ -57,7 +58,6 @@ time, too: here up to a second for each dictionary. Real projects have some thou
 
 _ORDINARY = ("text/html", *(f"text/html;charset={x}" for x in ("utf-8", "iso-8859-1")))
 _ARCHIVE = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
-_DASHES = re.compile("[-_.]+")
 
 _LONGEST_VERSION = 200
 """The maximum length of a version, which takes fifty times its memory when parsed."""
@@ -360,7 +360,7 @@ def _decode(body: bytes, url: str) -> Sequence[str] | None:
     forms += map(unquote, forms[:2])
     forms += map(unquote, forms[2:])
     named = (x for x in forms if "egg=" in x or _ARCHIVE.search(x))
-    return None if b"\0" in body else [_DASHES.sub("-", x).lower() for x in named]
+    return None if b"\0" in body else list(map(canonicalize_name, named))
 
 
 def check_distinct(files: Collection[model.File]) -> None:

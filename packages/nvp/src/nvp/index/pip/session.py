@@ -408,7 +408,7 @@ def _find_places(
             if copy := copies.add(path, *group):
                 files[path] = copy
     joined = local_index.join_links(command.find_links)
-    places = {
+    return {
         "local": local_index.url,
         "indexes": {x: local_index.add_index(x, pairs.get(x)) for x in command.indexes},
         "more": [] if command.options.no_index else local_index.add_vendors(),
@@ -421,5 +421,5 @@ def _find_places(
         "lock": lock,
         "pages": local_index.pages_of_pip,
         "headers": {PROOF: local_index.token} if local_index.token else {},
+        "known": local_index.known,  # after all places are added
     }
-    return {**places, "known": local_index.known}

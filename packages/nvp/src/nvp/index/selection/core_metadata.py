@@ -434,7 +434,8 @@ class Evaluator:
             message = "not all installers read its name, version and limit of Python"
             raise InputError(message, hint="report it to the index")
         requires = await asyncio.to_thread(parse_requires, metadata)
-        room.add(sum(50 + len(text) for text in requires))  # parsing takes more time
+        # To parse requirements takes more time than to read them.
+        room.add(sum(50 + len(text) for text in requires))
         unclear, limit = await asyncio.to_thread(
             lambda: (
                 [text for text in requires if not is_clear(text)],

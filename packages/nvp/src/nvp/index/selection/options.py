@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 import sysconfig
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-from packaging.utils import canonicalize_name
 
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
@@ -26,15 +23,11 @@ from ..http.urls import Settings
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
-    from simple_repository import model
 
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.inputs import Priorities
 
 logger = logging.getLogger(__name__)
-
-_EARLY = re.compile(r"[^-]+-[^-+]*[A-Za-z][^-]*(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
-"""The name of a wheel whose version has letters."""
 
 T = TypeVar("T")
 
@@ -196,31 +189,6 @@ class Target:
 def _names(projects: Set[str], project: str, others: Set[str]) -> bool:
     """Return whether an option of pip applies to a project, unlike its opposite."""
     return project in projects or (":all:" in projects and project not in others)
-
-
-def find_early(
-    files: Iterable[model.File], project: str, target: Target | None
-) -> dict[str, frozenset[int]]:
-    """Find the wheels of pre-releases, and the versions of Python that can use each."""
-    from ...wheels.archive import expands_too_far, release_of
-    from ..http.kept_keys import is_yanked
-
-    find = target.find_pythons if target else find_pythons
-    early: dict[str, frozenset[int]] = {}
-    for file in files:
-        name = file.filename
-        start, *_ = name.partition("-")
-        tags = "-".join(name[:-4].rsplit("-", 3)[1:])
-        if (
-            _EARLY.fullmatch(name)
-            and canonicalize_name(start) == project
-            and not (is_yanked(file) or expands_too_far(tags))
-        ):
-            release = release_of(name, project)
-            if release is not None and release.is_prerelease:
-                found = find(tags, file.requires_python)
-                early[name] = early.get(name, frozenset()) | found
-    return early
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,11 +38,12 @@ from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
-from .options import Selection, find_early
+from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
     builds_for,
+    find_early,
     folder_of_index,
     has_plain,
     is_large,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -52,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
+
+_EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")  # a wheel whose version has letters
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -165,17 +168,13 @@ def find_installable(
     :returns: for each file name, the minor versions of Python 3 that can use the wheel.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
-    # Cache results, because a page has thousands of wheels with the same tags.
-    find = cache(target.find_pythons if target else find_pythons)
+    find = _finder(target)
     found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
     for wheel in wheels:
         file = wheel.file
         if wheel.platform is None and has_builds and not is_large(file):
             continue
-        tags = "-".join(file.filename[:-4].rsplit("-", 3)[1:])
-        if file.yanked or expands_too_far(tags):
-            continue
-        if pythons := find(tags, file.requires_python):
+        if not file.yanked and (pythons := find(wheel)):
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
@@ -213,21 +212,43 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     :param target: the target of the installation; without one, each version of Python
         must have a wheel, because the user may allow no sources.
     """
-    find = target.find_pythons if target else find_pythons
-    every = find("py3-none-any", None)
-
-    def can_take(file: model.File) -> bool:
-        tags = "-".join(file.filename[:-4].rsplit("-", 3)[1:])
-        return not expands_too_far(tags) and find(tags, file.requires_python) == every
-
+    find = _finder(target)
+    every = (target.find_pythons if target else find_pythons)("py3-none-any", None)
     plain = [x for x in files if "+" not in x.filename and not is_yanked(x)]
     wheels = find_wheels((x for x in plain if x.filename.endswith("-any.whl")), project)
-    releases = [wheel.release for wheel in wheels if can_take(wheel.file)]
+    releases = [wheel.release for wheel in wheels if find(wheel) == every]
     if target is not None:
         sources = (x for x in plain if target.takes_sources(project, x.requires_python))
         found = (release_of_sdist(x.filename, project) for x in sources)
         releases += filter(None, found)
     return any(not release.is_prerelease for release in releases)
+
+
+def find_early(
+    files: Iterable[model.File], project: str, target: Target | None
+) -> dict[str, frozenset[int]]:
+    """Find the wheels of pre-releases, and the versions of Python that can use each."""
+    find = _finder(target)
+    early: dict[str, frozenset[int]] = {}
+    named = (x for x in files if _EARLY.match(x.filename) and not is_yanked(x))
+    for wheel in find_wheels(named, project):
+        if wheel.release.is_prerelease:
+            name = wheel.file.filename
+            early[name] = early.get(name, frozenset()) | find(wheel)
+    return early
+
+
+def _finder(target: Target | None) -> Callable[[OrdinaryWheel], frozenset[int]]:
+    """Return a function that finds the versions of Python that can use a wheel."""
+    # Cache results, because a page has thousands of wheels with the same tags.
+    find = cache(target.find_pythons if target else find_pythons)
+
+    def find_for(wheel: OrdinaryWheel) -> frozenset[int]:
+        tags = "-".join(wheel.file.filename[:-4].rsplit("-", 3)[1:])
+        is_short = not expands_too_far(tags)
+        return find(tags, wheel.file.requires_python) if is_short else frozenset()
+
+    return find_for
 
 
 def is_vendor(index: SimpleRepository) -> bool:
@@ -322,7 +343,7 @@ class Reading:
     :param required: the requirements that were read, for each project and release.
     :param judged: the verdicts on the required projects, by release.
     :param turns: held while a required project is judged, one for each depth.
-    :param work: the work for all requirements.
+    :param work: the remaining work for all requirements of the page.
     """
 
     wheels: int
@@ -413,7 +434,7 @@ class NeedsReader:
             requires = parse_requires(metadata)
             return requirements_on(requires, wheel.platform, reading.work)
 
-        # Many requirements take half a second of a thread, which other pages need, too.
+        # Many requirements take half a second. Other pages need threads, too.
         async with self._one:
             return await asyncio.to_thread(read)
 

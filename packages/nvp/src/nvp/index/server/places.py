@@ -115,7 +115,7 @@ def find_links_path(location: str) -> Path | None:
     try:
         text = os.fspath(local_path(location))
         path = Path(os.path.abspath(text))
-        # Some pips list the real directory, and then take files of the other one.
+        # Some pips list the directory behind a link, but take files beside the link.
         if os.pardir in text and os.path.realpath(text) != os.path.realpath(path):
             return None
         return path if os.path.isdir(path) or os.path.isfile(path) else None
