@@ -7,7 +7,9 @@ import hashlib
 import io
 import os
 import time
+import traceback
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,16 @@ def test_another_hash_than_the_page_gives(algorithm: str, tmp_path: Path) -> Non
         metadata.read(file(metadata={algorithm: "00"}))
     assert metadata.find(file()) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_error_does_not_keep_metadata(tmp_path: Path) -> None:
+    """An error may be in a cycle with its frames, which took gigabytes for METADATA."""
+    metadata, _ = reader("Name: other\nVersion: 1.0\n", tmp_path)
+    with pytest.raises(InputError, match=r"its METADATA is of 'other 1\.0'") as caught:
+        metadata.read(file(metadata=True))
+    frames = [frame for frame, _ in traceback.walk_tb(caught.tb)]
+    values = chain.from_iterable(frame.f_locals.values() for frame in frames)
+    assert not any(isinstance(value, Kept) for value in values)
 
 
 def test_it_is_too_large(tmp_path: Path) -> None:

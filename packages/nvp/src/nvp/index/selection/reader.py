@@ -30,15 +30,11 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
-from ...wheels.archive import (
-    first_header,
-    is_of,
-    parse_wheel_name,
-    read_own_metadata,
-)
+from ...wheels.archive import first_header, is_of, parse_wheel_name, read_own_metadata
 from ..http.client import Client
 from ..http.kept_keys import may_list
 from ..http.ranges import Comparison, Parts, RangeFile
+from ..http.replies import without_frames
 from ..http.threads import Turns
 from ..http.urls import (
     METADATA,
@@ -209,7 +205,10 @@ class Reader:
         :raises InputError: METADATA cannot be read, differs from its hash on the page,
             or belongs to another release.
         """
-        return (await self.read_kept(index, project, file)).content
+        try:
+            return (await self.read_kept(index, project, file)).content
+        except InputError as error:
+            raise without_frames(error) from None
 
     async def read_kept(
         self, index: SimpleRepository, project: str, file: model.File
@@ -411,11 +410,13 @@ def check_metadata(metadata: bytes, file_name: str, *, passed_on: bool = False) 
         an older one. Without a name or a version, pip ends with a traceback.
     :raises UpstreamError: METADATA belongs to another release, or is invalid.
     """
-    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
+    # Builders write the name and the version first. To search 4 MiB takes a second.
+    start = metadata[: 64 * 1024]
+    name, version = (first_header(start, key) for key in ("Name", "Version"))
     message = f"its METADATA is of {shown(f'{name} {version}')}"
     if not (name and version):
-        message = "its METADATA lacks a name or a version"
-    elif passed_on or is_of(metadata, file_name, local=False):
+        message = "its METADATA lacks a name or a version at its start"
+    elif passed_on or is_of(start, file_name, local=False):
         return
     # Use 403, because pip retries after a server error.
     hint = "report it to the index"

@@ -397,7 +397,7 @@ class NeedsReader:
         reading.wheels -= 1
         try:
             # asyncio.timeout() requires Python 3.11.
-            requires = await asyncio.wait_for(
+            requires, needs = await asyncio.wait_for(
                 self._read_in_turn(project, wheel, reading), reading.seconds
             )
         except asyncio.TimeoutError:
@@ -414,7 +414,6 @@ class NeedsReader:
             self._warn_of(project, name, str(error))
             return known
         logger.info("%s: METADATA has %d requirements", name, len(requires))
-        needs = needs_of_requirements(requires, project)
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
@@ -426,13 +425,14 @@ class NeedsReader:
 
     async def _read_in_turn(
         self, project: str, wheel: OrdinaryWheel, reading: Reading
-    ) -> tuple[str, ...]:
+    ) -> tuple[tuple[str, ...], Needs | None]:
         async with self._turns.of(wheel.file.url):
             metadata = await self._read_metadata(project, wheel.file)
 
-        def read() -> tuple[str, ...]:
+        def read() -> tuple[tuple[str, ...], Needs | None]:
             requires = parse_requires(metadata)
-            return requirements_on(requires, wheel.platform, reading.work)
+            requires = requirements_on(requires, wheel.platform, reading.work)
+            return requires, needs_of_requirements(requires, project)
 
         # Many requirements take half a second. Other pages need threads, too.
         async with self._one:
