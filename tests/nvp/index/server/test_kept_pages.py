@@ -280,14 +280,14 @@ def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> Non
         assert it.upstream.sent[PATH] == 2 * len(it.answers[PATH].body)
 
 
-def test_a_redirect_to_another_page_with_the_same_tag() -> None:
+@pytest.mark.parametrize(("policy", "at"), [("no-store", 0), ("max-age=9", 9)])
+def test_a_redirect_to_another_page_with_the_same_tag(policy: str, at: float) -> None:
     with case() as it:
-        for place, version in (("/a/", "1.0"), ("/b/", "2.0")):
+        for place, version, time in (("/a/", "1.0", 0), ("/b/", "2.0", at)):
             it.answers[place] = page(version, ETag='"1"')
-        it.answers[PATH] = Answer(status=302, headers={"Location": "/a/"})
-        assert it.versions() == ["1.0"]
-        it.answers[PATH] = Answer(status=302, headers={"Location": "/b/"})
-        assert it.versions(at=10) == ["2.0"]
+            headers = {"Location": place, "Cache-Control": policy}
+            it.answers[PATH] = Answer(status=302, headers=headers)
+            assert it.versions(at=time) == [version]
 
 
 @pytest.mark.parametrize("status", [404, 410, 403, 500, 503])

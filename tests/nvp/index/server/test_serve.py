@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import uv
@@ -32,7 +33,6 @@ from support.wheels import publish, stub_wheel, write_page
 
 import nvidia_variant_provider
 import nvp
-from nvp.cli.serve import _warn_of_other_index
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
@@ -268,15 +268,14 @@ def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
         assert done.code == 2, done.text
 
 
-def test_a_port_that_had_another_index(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_had_another_index(environ: dict[str, str]) -> None:
     """uv would install the wheels that it has cached from the other index."""
-    tmp_path.chmod(0o700)
-    told = []
-    for index in ("https://a.example/", "https://b.example/", "https://b.example/"):
-        _warn_of_other_index(8642, [index], str(tmp_path))
-        told.append("uv cache clean" in capsys.readouterr().err)
+    told, port = [], 0  # any free port at first
+    for name in "abb":
+        words = ["-i", f"https://{name}.example/", "--port", port, *MACHINE]
+        with serving(*words, environ=environ) as server:
+            port = urlsplit(server.urls[0]).port or 0
+            told.append("uv cache clean" in server.stop(signal.SIGINT)[1])
     assert told == [False, True, False]
 
 

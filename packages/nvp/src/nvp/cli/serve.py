@@ -89,8 +89,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     client, indexes = _find_indexes(options, environ)
     local_index = _make_local_index(options, client, selection)
     urls = _add_indexes(local_index, indexes)
-    if options.port:
-        _warn_of_other_index(options.port, [*urls], selection.cache)
+    _warn_of_other_index(local_index.url, [*urls], selection.cache)
     result = _describe(urls, remote=remote, private=any(indexes.values()))
     # Print the result now, because users need it while the index runs.
     _serve(local_index, lambda: render(result, command="serve", as_json=options.json))
@@ -99,8 +98,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     return Result(said=True)
 
 
-def _warn_of_other_index(port: int, indexes: list[str], cache: str | None) -> None:
-    """Warn if the last indexes at a port were others.
+def _warn_of_other_index(here: str, indexes: list[str], cache: str | None) -> None:
+    """Warn if the last indexes at the port of the URL ``here`` were others.
 
     uv caches wheels by the URL of the index and the name, even if a page gives another
     hash, so it would install the wheels of the other indexes.
@@ -109,7 +108,8 @@ def _warn_of_other_index(port: int, indexes: list[str], cache: str | None) -> No
 
     from ..files import load, store
 
-    path = None if cache is None else os.path.join(cache, "serve", str(port))
+    port = here.rpartition(":")[2]
+    path = None if cache is None else os.path.join(cache, "serve", port)
     own = hashlib.sha256("\n".join(indexes).encode("utf-8", "surrogatepass")).digest()
     if load(path, len(own)) not in (None, own):
         what = f"port {port} had another index before, and uv caches wheels by this URL"

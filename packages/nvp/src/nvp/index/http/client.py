@@ -260,6 +260,7 @@ class Client:
         self, url: str, headers: dict[str, str], refusals: list[httpx.Response]
     ) -> httpx.Response:
         start, places, moved, away = url, [url], None, ""
+        controls: list[str] = []
         response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
@@ -278,7 +279,11 @@ class Client:
             if refusal is not None:
                 refusal.extensions["away"] = away
                 refusals.append(refusal)
+            # RFC 9111, section 3: each response says whether it may be stored.
+            controls += response.headers.get_list("cache-control")
             if not response.has_redirect_location:
+                if controls:
+                    response.headers["cache-control"] = ", ".join(controls)
                 return response
             await response.aclose()
             try:

@@ -299,7 +299,9 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
     """
     found: dict[str, str] = {}
     for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
-        found.setdefault(name.lower(), quoted or bare)
+        # Redirects have directives, too: the shortest time counts.
+        known = found.setdefault(name.lower(), quoted or bare)
+        found[name.lower()] = min(known, quoted or bare, key=_seconds)
     if "no-store" in found:
         return ()
     if "no-cache" in found:
