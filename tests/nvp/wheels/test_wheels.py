@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
 from collections.abc import Mapping
 from email.parser import HeaderParser
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,10 @@ from nvp.wheels import archive
 from nvp.wheels.archive import (
     first_header,
     is_for_platform,
+    open_wheel,
     parse_requires,
     parse_wheel_name,
+    read_own_metadata,
 )
 from nvp.wheels.variant_json import WheelContent, is_plain, read_wheel_metadata
 
@@ -250,3 +254,35 @@ def test_metadata_that_all_installers_read(old: str, new: str, expected: bool) -
     text = METADATA.replace(old, new)
     metadata = text.encode("utf-8", "surrogateescape")
     assert is_plain(metadata, "my_demo-1.0-py3-none-any-cu126.whl") is expected
+
+
+def test_large_lists_of_members_are_parsed_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of 4 MiB takes 60 MB, and wheels of 32 lists are read at the same time."""
+    events: list[str] = []
+
+    class Turn:
+        def __enter__(self) -> None:
+            events.append("parse")
+
+        def __exit__(self, *_: object) -> None:
+            events.append("end")
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            data = super().read(size)
+            events.append("list" if len(data) > 256 * 1024 else "read")
+            return data
+
+    monkeypatch.setattr(archive, "_PARSING", Turn())
+    for count, expected in ((1, ["read"]), (5000, ["list", "parse", "end", "read"])):
+        members = {f"kern/{number:050}.h": b"" for number in range(count)}
+        path = stub_wheel(tmp_path, "kern", "1.0", members=members)
+        events.clear()
+        metadata = read_own_metadata(path.name, File(path.read_bytes()))
+        assert first_header(metadata, "Name") == "kern"
+        # No request is made while other threads wait.
+        assert [x for x, _ in groupby(events)][-len(expected) :] == expected
+    with open_wheel(str(path), lambda every: every[:1]) as opened:
+        assert len(opened.infolist()) == len(opened.NameToInfo) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import weakref
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,18 @@ def test_another_part_than_the_requested_one_is_refused() -> None:
         file.seek(300_000)
         with pytest.raises(NoRangesError, match="a range that was not requested"):
             file.read(10)
+
+
+def test_a_compressed_part_is_refused() -> None:
+    """RFC 9110, section 14: its positions are those of the compressed file."""
+    body = gzip.compress(bytes(3000), 0)
+    answer = Answer(body=body, headers={"Content-Encoding": "gzip"})
+    with (
+        serve_answers({"/x": answer}) as server,
+        BlockingClient() as client,
+        pytest.raises(NoRangesError, match="the server compresses parts"),
+    ):
+        client.open(f"{server.url}/x")
 
 
 class _Reading:

@@ -11,15 +11,17 @@ import lzma
 import os
 import re
 import struct
+import threading
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import prod
 from typing import IO, Any, BinaryIO
+from zipfile import ZipInfo
 
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.metadata.fields import GRAMMARS, explain
@@ -36,6 +38,9 @@ MAX_MEMBER = 4 * 1024 * 1024
 MAX_READ = 4 * 1024 * 1024
 """Maximum size in bytes of a central directory. The largest known wheels have 16,000
 members, with a central directory of 2 MiB."""
+
+_PARSING = threading.RLock()
+"""Held while a central directory of over 256 KiB is parsed, which takes up to 60 MB."""
 
 MAX_REQUIRES = 10_000
 """Maximum number of requirements. Wheels with many extras have about 2,000."""
@@ -60,10 +65,14 @@ _BROKEN = (
 
 
 @contextmanager
-def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
+def open_wheel(
+    source: str | IO[bytes],
+    select: Callable[[list[ZipInfo]], list[ZipInfo]] = lambda every: every,
+) -> Iterator[zipfile.ZipFile]:
     """Open the archive of a wheel.
 
     :param source: a path, or an open file, which stays open.
+    :param select: returns the members to keep, before the next large directory.
     :raises InputError: the archive cannot be read; the error may also occur inside the
         ``with`` block.
     """
@@ -73,8 +82,13 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
         if isinstance(source, str)
         else nullcontext(source) as file,
     ):
-        bounded: Any = _Bounded(file)
-        with zipfile.ZipFile(bounded) as archive:
+        with ExitStack() as parsing:
+            bounded: Any = _Bounded(file, parsing)
+            archive = zipfile.ZipFile(bounded)
+            bounded.parsing = None
+            archive.filelist = select(archive.filelist)
+            archive.NameToInfo = {x.filename: x for x in archive.filelist}
+        with archive:
             yield archive
 
 
@@ -103,10 +117,13 @@ class _Bounded:
     `zipfile` reads the whole central directory in one call, with the length from a
     record at the end of the file. Checking this record instead would not be safe: a
     file can have several such records, and hide one of them.
+
+    :param parsing: holds the lock for parsing after a large read.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], parsing: ExitStack) -> None:
         self._file = file
+        self.parsing: ExitStack | None = parsing
         self._size = file.seek(0, io.SEEK_END)
         self.seek = file.seek
         self.tell = file.tell
@@ -125,7 +142,10 @@ class _Bounded:
         if (left if size < 0 else min(size, left)) > MAX_READ:
             message = f"its list of members is larger than {MAX_READ >> 20} MiB"
             raise InputError(message, hint="this is not a wheel")
-        return self._file.read(size)
+        data = self._file.read(size)
+        if self.parsing and len(data) > MAX_READ // 16:
+            self.parsing.enter_context(_PARSING)
+        return data
 
 
 def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
@@ -156,17 +176,20 @@ def read_own_metadata(name: str, file: BinaryIO) -> bytes:
     """
     from packaging.utils import canonicalize_name
 
-    with open_wheel(file) as archive:
-        tops = {member.partition("/")[0] for member in archive.namelist()}
+    def select(members: list[ZipInfo]) -> list[ZipInfo]:
+        tops = {member.filename.partition("/")[0] for member in members}
         own = [top for top in tops if top.endswith(".dist-info")]
         project = canonicalize_name(name.partition("-")[0])
         if len(own) != 1 or not canonicalize_name(own[0]).startswith(project):
             message = f"does not have one directory {project}-VERSION.dist-info"
             raise InputError(message, path=name, hint="report it to the index")
+        return [x for x in members if x.filename == f"{own[0]}/METADATA"]
+
+    with open_wheel(file, select) as archive:
         return read_dist_info(archive, "METADATA") or b""
 
 
-def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
+def read_member(archive: zipfile.ZipFile, member: ZipInfo, name: str) -> bytes:
     """Return the bytes of a small member.
 
     :param name: the name of the member in messages.
@@ -228,29 +251,6 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
 def first_header(data: bytes, name: str) -> str:
     """Return the first value of a header, stripped; empty if there is none."""
     return next(find_headers(data, name), "").strip()
-
-
-def is_of(metadata: bytes, file_name: str, *, local: bool) -> bool:
-    """Return whether METADATA has the name and the version of a wheel.
-
-    :param local: compare local version labels, as pip does; some publishers only rename
-        the file of a wheel.
-    """
-    from packaging.utils import canonicalize_name
-    from packaging.version import Version
-
-    def parse(text: str) -> Version | str:
-        try:
-            version = Version(text.replace("_", "-"))
-            return version if local else Version(version.public)
-        except ValueError:
-            return text  # of an old wheel, which old releases of pip install
-
-    project, own = (*file_name.split("-"), "")[:2]
-    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
-    is_short = max(len(name), len(version)) <= MAX_LENGTH  # others take much memory
-    is_own = is_short and canonicalize_name(name) == canonicalize_name(project)
-    return is_own and parse(version) == parse(own)
 
 
 MAX_LENGTH = 255

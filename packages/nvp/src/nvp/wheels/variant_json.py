@@ -22,9 +22,9 @@ from nvidia_variant_provider.strict_json import parse_json
 
 from ..metadata.requirements import PLAIN_LIMIT, has_variant_markers, is_clear
 from .archive import (
+    MAX_LENGTH,
     find_headers,
     first_header,
-    is_of,
     open_wheel,
     parse_requires,
     read_dist_info,
@@ -60,6 +60,29 @@ def is_plain(metadata: bytes, file_name: str) -> bool:
     return is_clear(f"{name}=={version}") and (
         not python or (bool(PLAIN_LIMIT.fullmatch(python)) and is_clear(name + python))
     )
+
+
+def is_of(metadata: bytes, file_name: str, *, local: bool) -> bool:
+    """Return whether METADATA has the name and the version of a wheel.
+
+    :param local: compare local version labels, as pip does; some publishers only rename
+        the file of a wheel.
+    """
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    def parse(text: str) -> Version | str:
+        try:
+            version = Version(text.replace("_", "-"))
+            return version if local else Version(version.public)
+        except ValueError:
+            return text  # of an old wheel, which old releases of pip install
+
+    project, own = (*file_name.split("-"), "")[:2]
+    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
+    is_short = max(len(name), len(version)) <= MAX_LENGTH  # others take much memory
+    is_own = is_short and canonicalize_name(name) == canonicalize_name(project)
+    return is_own and parse(version) == parse(own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -351,7 +351,12 @@ async def _get_range(
 ) -> CompleteResponse:
     logger.debug("%s: asking for %s", redacted(url), wanted)
     try:
-        return await client.get(url, {"Range": wanted}, limit=limit)
+        headers = {"Range": wanted, "Accept-Encoding": "identity"}
+        response = await client.get(url, headers, limit=limit)
+        if response.status != 206 or "content-encoding" not in response.headers:
+            return response
+        # A range is of the compressed file, which cannot be decompressed by parts.
+        message = "the server compresses parts"
     except TooLargeError as error:
         message = f"{error.message}, and the server does not serve parts"
     except UpstreamError as error:

@@ -33,10 +33,10 @@ from ...metadata.requirements import is_clear
 from ...wheels.archive import (
     MAX_REQUIRES,
     first_header,
-    is_of,
     parse_requires,
     platform_of,
 )
+from ...wheels.variant_json import is_of, is_plain
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, Kept, Request, SentMetadata, whole_key
@@ -428,8 +428,6 @@ class Evaluator:
         :returns: the clauses of the limit of Python, if the page lacks some.
         :raises InputError: the wheel must not be shown.
         """
-        from ...wheels.variant_json import is_plain
-
         if not await asyncio.to_thread(is_plain, metadata, file.filename):
             message = "not all installers read its name, version and limit of Python"
             raise InputError(message, hint="report it to the index")
