@@ -8,6 +8,7 @@ import pytest
 from simple_repository import model
 from support.pages import json_file, read_json
 
+from nvp.index.selection import shown
 from nvp.index.selection.shown import without_traps
 
 VARIANT = "kern-1.0-py3-none-any-cu126.whl"
@@ -104,3 +105,19 @@ def test_a_variant_needs_no_other_python_than_the_regular_files(
     files = [model.File(x, x, {}, requires_python=y) for x, y in names.items()]
     assert len(without_traps(files, "kern")) == 1 + is_kept
     assert len(without_traps(files[1:], "kern")) == 1
+
+
+def test_a_variant_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40,000 variants beside 40,000 regular files took a minute."""
+    compared = []
+
+    class Clauses(frozenset[str]):
+        def __le__(self, other: object) -> bool:
+            compared.append(other)
+            return True
+
+    monkeypatch.setattr(shown, "clauses_of", lambda _: Clauses())
+    names = [f"kern-1.0-{n}-py3-none-any.whl" for n in range(9)]
+    names += [f"kern-1.0-py3-none-any-cu{n}.whl" for n in range(9)]
+    assert len(without_traps([model.File(x, x, {}) for x in names], "kern")) == 18
+    assert len(compared) == 9

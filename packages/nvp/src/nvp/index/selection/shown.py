@@ -307,15 +307,16 @@ def without_traps(files: Sequence[model.File], project: str) -> tuple[model.File
     regular = [each for each in releases if each[0].filename not in variants]
     left = {release for file, release in releases if not is_yanked(file)}
     marred = {release for file, release in regular if is_yanked(file)}
-    limits: dict[Version | None, list[frozenset[str]]] = {}
+    limits: dict[Version | None, frozenset[str]] = {}
     for file, release in regular:
-        limits.setdefault(release, []).append(clauses_of(file.requires_python))
+        own = clauses_of(file.requires_python)
+        limits[release] = own & limits.get(release, own)
 
     def is_trap(file: model.File, release: Version | None) -> bool:
         if release in left and (is_yanked(file) or release in marred):
             return True
         own = clauses_of(file.requires_python)
-        return not all(own <= other for other in limits.get(release, ()))
+        return not own <= limits.get(release, own)
 
     return tuple(
         file
