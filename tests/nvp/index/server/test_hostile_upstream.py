@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from packaging.version import Version
+from simple_repository import model
 from support.grids import some_of
 from support.loopback import JSON, ask, start
 from support.processes import clean_environ, provider
@@ -27,9 +28,9 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import stub_wheel
 
-from nvp.index.http import pages, replies
+from nvp.index.http import kept_keys, pages, replies
 from nvp.index.http.client import Client
-from nvp.index.http.kept_keys import LINKS
+from nvp.index.http.kept_keys import LINKS, check_hashes
 from nvp.index.http.pages import parse_page
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, UpstreamError
@@ -407,6 +408,20 @@ def test_a_project_with_many_versions_is_refused() -> None:
         with pytest.raises(UpstreamError, match="more than 20000 versions"):
             parse_page(page, "text/html", url, "p")
         assert parse_page(page, "text/html", url, LINKS).files
+
+
+def test_hashes_are_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can choose hashes can also choose those for which keys are slow."""
+
+    class Hash(int):
+        __hash__ = None  # type: ignore[assignment]
+
+    monkeypatch.setattr(kept_keys, "hash", lambda _: Hash(), raising=False)
+    names = [f"p-{version}-py3-none-any.whl" for version in SIMILAR[:65]]
+    files = [model.File(name, name, {}) for name in names]
+    check_hashes(files[:64], LINKS)
+    with pytest.raises(ValueError, match="too many versions with the same hash"):
+        check_hashes(files, LINKS)
 
 
 def test_links_to_versions_with_the_same_hash_are_refused(tmp_path: Path) -> None:
