@@ -62,6 +62,17 @@ def test_what_the_installer_cannot_take_says_nothing() -> None:
     assert {"2.0", "1.0"} <= shown(visibility)
 
 
+def test_a_pre_release_of_the_same_name_on_another_index() -> None:
+    """The pre-release of this index is still shown, so its final release stays."""
+    early, final = build("2.1a1", "runs"), build("1.0+cu130", "cannot")
+    page = [early, replace(final, pythons=frozenset({11})), build("0.9+cu126", "runs")]
+    other = replace(build("2.1a1", "cannot"), file=f"1/{early.file}")
+    pythons = {early.file: frozenset({11})}
+    for builds in (page, [*page, other], [other, *page]):
+        visibility = find_visibility(builds, driver=True, early=pythons)
+        assert visibility.files[final.file].action == "show"
+
+
 def test_an_older_release_has_to_be_known_to_run() -> None:
     page = [build("3.0", "cannot"), build("2.0", "unknown"), build("1.0", "runs")]
     assert shown(find_visibility(page, driver=True)) == {"1.0"}

@@ -1,5 +1,4 @@
-"""Pages are cached for as long as their index allows, and equal requests are sent
-once."""
+"""Pages are cached while their index allows, and equal requests are sent once."""
 
 from __future__ import annotations
 
@@ -38,6 +37,7 @@ from nvp.index.server import kept_pages, upstream
 from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 
 PATH = "/simple/p/"
+REDIRECTS = [(302, "no-store", 0), (302, "max-age=9", 9), (307, "", 0), (301, "", 10)]
 URL = "http://127.0.0.1/simple/p/"
 
 
@@ -280,13 +280,13 @@ def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> Non
         assert it.upstream.sent[PATH] == 2 * len(it.answers[PATH].body)
 
 
-@pytest.mark.parametrize(("policy", "at"), [("no-store", 0), ("max-age=9", 9)])
-def test_a_redirect_to_another_page_with_the_same_tag(policy: str, at: float) -> None:
+@pytest.mark.parametrize(("status", "policy", "at"), REDIRECTS)
+def test_a_redirect_with_the_same_tag(status: int, policy: str, at: float) -> None:
     with case() as it:
         for place, version, time in (("/a/", "1.0", 0), ("/b/", "2.0", at)):
             it.answers[place] = page(version, ETag='"1"')
             headers = {"Location": place, "Cache-Control": policy}
-            it.answers[PATH] = Answer(status=302, headers=headers)
+            it.answers[PATH] = Answer(status=status, headers=headers)
             assert it.versions(at=time) == [version]
 
 

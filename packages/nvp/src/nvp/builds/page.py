@@ -64,8 +64,7 @@ class Build:
 
     def has_label(self, label: str) -> bool:
         """Return whether the build matches a label from the user, such as ``cu128``."""
-        backend = self.backend
-        own = (backend.label, backend.base) if backend else ()
+        own = (self.backend.label, self.backend.base) if self.backend else ()
         return label.lower() in (self.version.local, *own)
 
 
@@ -154,7 +153,9 @@ def find_visibility(
         _show_last_resorts(files, candidates, actions)
     elif early and not has_plain:
         # Not for each Python: uv and Poetry would lock a release that cannot run.
-        hidden = {x.file.rpartition("/")[2] for x in every if files[x.file] != _SHOW}
+        # If several indexes have files of one name, one of these files may be shown.
+        known = {(files[x.file] == _SHOW, x.file.rpartition("/")[2]) for x in every}
+        hidden = {name for _, name in known if (True, name) not in known}
         pythons = frozenset().union(*(early[x] for x in early.keys() - hidden))
         some = [replace(x, pythons=x.pythons & pythons) for x in final]
         _show_last_resorts(files, [x for x in some if x.pythons], actions)
@@ -372,8 +373,7 @@ def _note(builds: Sequence[Build]) -> str | None:
     refused = [build for build in builds if build.judgement.verdict == "cannot"]
     if not refused or any(build.judgement.verdict == "unknown" for build in builds):
         return None
-    last = max(refused, key=lambda build: build.version)
-    reasons = "; ".join(last.judgement.reasons)
+    reasons = "; ".join(max(refused, key=lambda x: x.version).judgement.reasons)
     return f"the GPU will not be used: no release has a build that runs; {reasons}"
 
 

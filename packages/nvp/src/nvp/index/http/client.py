@@ -279,10 +279,12 @@ class Client:
             if refusal is not None:
                 refusal.extensions["away"] = away
                 refusals.append(refusal)
-            # RFC 9111, section 3: each response says whether it may be stored.
-            controls += response.headers.get_list("cache-control")
+            # RFC 9111, section 3: each response says whether it may be stored. Without
+            # directives, temporary redirects may not (RFC 9110, section 15.1).
+            unsaid = "no-cache" if response.status_code in (302, 303, 307) else ""
+            controls.append(response.headers.get("cache-control") or unsaid)
             if not response.has_redirect_location:
-                if controls:
+                if any(controls):
                     response.headers["cache-control"] = ", ".join(controls)
                 return response
             await response.aclose()

@@ -346,7 +346,7 @@ async def find_limits(
                     if file.filename.endswith(".whl"):
                         metadata = await read(file)
                         room.add_core(len(metadata))
-        own = first_header(metadata, "Requires-Python")
+        own = await asyncio.to_thread(first_header, metadata, "Requires-Python")
         return clauses_of(file.requires_python) | clauses_of(own)
 
     first, *others = await asyncio.gather(*map(find, files))
