@@ -6,10 +6,11 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.parser import HeaderParser
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,12 +24,18 @@ from nvp.wheels import archive
 from nvp.wheels.archive import (
     first_header,
     is_for_platform,
+    only,
     open_wheel,
     parse_requires,
     parse_wheel_name,
-    read_own_metadata,
 )
-from nvp.wheels.variant_json import WheelContent, is_plain, read_wheel_metadata
+from nvp.wheels.variant_json import (
+    WheelContent,
+    is_plain,
+    read_own_metadata,
+    read_wheel,
+    read_wheel_metadata,
+)
 
 COMMAND = "upgrade"
 
@@ -284,5 +291,44 @@ def test_large_lists_of_members_are_parsed_one_at_a_time(
         assert first_header(metadata, "Name") == "kern"
         # No request is made while other threads wait.
         assert [x for x, _ in groupby(events)][-len(expected) :] == expected
-    with open_wheel(str(path), lambda every: every[:1]) as opened:
-        assert len(opened.infolist()) == len(opened.NameToInfo) == 1
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: read_own_metadata(path.name, path.open("rb")),
+        lambda path: read_wheel(str(path)),
+        lambda path: read_wheel_metadata(path, "cu126"),
+    ],
+)
+def test_only_a_few_members_are_kept(
+    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may send a member slowly, after a list of 89,000 members."""
+    kept: list[int] = []
+    original = zipfile.ZipFile.open
+
+    def record(self: zipfile.ZipFile, *words: Any, **options: Any) -> Any:
+        kept.append(max(len(self.filelist), len(self.NameToInfo)))
+        return original(self, *words, **options)
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", record)
+    members = {f"kern-1.0.dist-info/{number}": b"" for number in range(99)}
+    path = stub_wheel(
+        tmp_path, "kern", "1.0", "cu126", variant_json=of_one("cu126"), members=members
+    )
+    kept.clear()
+    assert read(path)
+    assert 1 <= max(kept) <= 3
+
+
+def test_of_many_files_of_one_name_two_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "kern-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("kern-1.0.dist-info/METADATA", "Name: kern")
+        for number in range(9):
+            wheel.writestr(f"{number}.dist-info/WHEEL", "")
+    with open_wheel(str(path), only("METADATA", "WHEEL")) as opened:
+        assert len(opened.infolist()) == 3
+    with pytest.raises(InputError, match=r"has 2 files \*\.dist-info/WHEEL"):
+        read_wheel(str(path))

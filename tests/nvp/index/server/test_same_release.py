@@ -25,7 +25,7 @@ from support.processes import clean_environ
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
-from nvp.wheels.archive import read_own_metadata
+from nvp.wheels.variant_json import read_own_metadata
 
 HERE = f"cp3{sys.version_info[1]}"
 OTHER = f"cp3{sys.version_info[1] + 1}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import prod
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, TypeAlias
 from zipfile import ZipInfo
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -64,15 +64,18 @@ _BROKEN = (
 """The exceptions that `zipfile` raises for damaged archives."""
 
 
+Select: TypeAlias = "Callable[[list[ZipInfo]], list[ZipInfo]]"
+"""Returns those of the members of a wheel that are needed."""
+
+
 @contextmanager
 def open_wheel(
-    source: str | IO[bytes],
-    select: Callable[[list[ZipInfo]], list[ZipInfo]] = lambda every: every,
+    source: str | IO[bytes], select: Select = lambda every: every
 ) -> Iterator[zipfile.ZipFile]:
     """Open the archive of a wheel.
 
     :param source: a path, or an open file, which stays open.
-    :param select: returns the members to keep, before the next large directory.
+    :param select: limits the members before the next large directory is parsed.
     :raises InputError: the archive cannot be read; the error may also occur inside the
         ``with`` block.
     """
@@ -148,6 +151,23 @@ class _Bounded:
         return data
 
 
+def only(*names: str) -> Select:
+    """Return a function that keeps some files of ``*.dist-info``.
+
+    It keeps two of each name, because `read_dist_info` refuses them.
+    """
+    pattern = re.compile(rf"[^/]+\.dist-info/({'|'.join(map(re.escape, names))})")
+
+    def select(members: list[ZipInfo]) -> list[ZipInfo]:
+        found: dict[str, list[ZipInfo]] = {}
+        for member in members:
+            if match := pattern.fullmatch(member.filename):
+                found.setdefault(match[1], []).append(member)
+        return [member for group in found.values() for member in group[:2]]
+
+    return select
+
+
 def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
     """Return the bytes of ``*.dist-info/NAME``; ``None`` if the file is missing.
 
@@ -162,31 +182,6 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         message = f"has {len(members)} files *.dist-info/{name}"
         raise InputError(message, hint="build the wheel again")
     return read_member(archive, members[0], name)
-
-
-def read_own_metadata(name: str, file: BinaryIO) -> bytes:
-    """Return METADATA of a wheel for an installer; it is empty if the file is missing.
-
-    After METADATA of another project, pip tries an older release. But pip alone ends if
-    the directory has the name of the other project, too.
-
-    :param name: the file name of the wheel.
-    :raises InputError: the wheel does not have one ``.dist-info`` directory of its own
-        project, or METADATA cannot be read.
-    """
-    from packaging.utils import canonicalize_name
-
-    def select(members: list[ZipInfo]) -> list[ZipInfo]:
-        tops = {member.filename.partition("/")[0] for member in members}
-        own = [top for top in tops if top.endswith(".dist-info")]
-        project = canonicalize_name(name.partition("-")[0])
-        if len(own) != 1 or not canonicalize_name(own[0]).startswith(project):
-            message = f"does not have one directory {project}-VERSION.dist-info"
-            raise InputError(message, path=name, hint="report it to the index")
-        return [x for x in members if x.filename == f"{own[0]}/METADATA"]
-
-    with open_wheel(file, select) as archive:
-        return read_dist_info(archive, "METADATA") or b""
 
 
 def read_member(archive: zipfile.ZipFile, member: ZipInfo, name: str) -> bytes:

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata import VariantsMetadata
@@ -25,6 +25,7 @@ from .archive import (
     MAX_LENGTH,
     find_headers,
     first_header,
+    only,
     open_wheel,
     parse_requires,
     read_dist_info,
@@ -122,7 +123,7 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
     :param source: a path, or an open file.
     :raises InputError: the archive cannot be read or has no METADATA.
     """
-    with open_wheel(source) as archive:
+    with open_wheel(source, only("METADATA", "WHEEL", "variant.json")) as archive:
         return read_content(archive)
 
 
@@ -155,6 +156,31 @@ def _metadata_folder(member: str) -> str | None:
     return folder if name == "METADATA" and folder.endswith(".dist-info") else None
 
 
+def read_own_metadata(name: str, file: BinaryIO) -> bytes:
+    """Return METADATA of a wheel for an installer; it is empty if the file is missing.
+
+    After METADATA of another project, pip tries an older release. But pip alone ends if
+    the directory has the name of the other project, too.
+
+    :param name: the file name of the wheel.
+    :raises InputError: the wheel does not have one ``.dist-info`` directory of its own
+        project, or METADATA cannot be read.
+    """
+    from packaging.utils import canonicalize_name
+
+    def select(members: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+        tops = {member.filename.partition("/")[0] for member in members}
+        own = [top for top in tops if top.endswith(".dist-info")]
+        project = canonicalize_name(name.partition("-")[0])
+        if len(own) != 1 or not canonicalize_name(own[0]).startswith(project):
+            message = f"does not have one directory {project}-VERSION.dist-info"
+            raise InputError(message, path=name, hint="report it to the index")
+        return only("METADATA")(members)
+
+    with open_wheel(file, select) as archive:
+        return read_dist_info(archive, "METADATA") or b""
+
+
 def read_wheel_metadata(
     path: str | os.PathLike[str], label: str, file: IO[bytes] | None = None
 ) -> tuple[VariantsMetadata, Mapping[str, Any]]:
@@ -167,7 +193,8 @@ def read_wheel_metadata(
     """
     name = str(path)
     try:
-        with open_wheel(name if file is None else file) as archive:
+        opened = name if file is None else file
+        with open_wheel(opened, only("variant.json")) as archive:
             data = read_dist_info(archive, "variant.json")
     except InputError as error:
         error.path = name

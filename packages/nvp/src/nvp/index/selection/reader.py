@@ -30,8 +30,8 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
-from ...wheels.archive import first_header, parse_wheel_name, read_own_metadata
-from ...wheels.variant_json import is_of
+from ...wheels.archive import first_header, parse_wheel_name
+from ...wheels.variant_json import is_of, read_own_metadata
 from ..http.client import Client
 from ..http.kept_keys import may_list
 from ..http.ranges import Comparison, Parts, RangeFile
