@@ -296,7 +296,7 @@ def test_large_lists_of_members_are_parsed_one_at_a_time(
 @pytest.mark.parametrize(
     "read",
     [
-        lambda path: read_own_metadata(path.name, path.open("rb")),
+        lambda path: read_own_metadata(path.name, io.BytesIO(path.read_bytes())),
         lambda path: read_wheel(str(path)),
         lambda path: read_wheel_metadata(path, "cu126"),
     ],

@@ -174,6 +174,14 @@ def test_a_compressed_part_is_refused() -> None:
         client.open(f"{server.url}/x")
 
 
+@pytest.mark.parametrize("coding", ["identity", "aws-chunked", "none", ""])
+def test_a_coding_that_is_no_compression(coding: str) -> None:
+    """Some object stores send one with each part."""
+    answer = Answer(body=b"abc", headers={"Content-Encoding": coding})
+    with serve_answers({"/x": answer}) as server, BlockingClient() as client:
+        assert client.open(f"{server.url}/x").read(3) == b"abc"
+
+
 class _Reading:
     """Makes the error of a response, which refers to itself and to the response."""
 

@@ -353,7 +353,7 @@ async def _get_range(
     try:
         headers = {"Range": wanted, "Accept-Encoding": "identity"}
         response = await client.get(url, headers, limit=limit)
-        if response.status != 206 or "content-encoding" not in response.headers:
+        if response.status != 206 or response.body == response.raw:
             return response
         # A range is of the compressed file, which cannot be decompressed by parts.
         message = "the server compresses parts"
