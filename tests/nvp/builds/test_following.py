@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, find_visibility
-from nvp.builds.stepping_back import find_strays, follow
+from nvp.builds.stepping_back import _for_torch, find_strays, follow
 from nvp.builds.verdicts import Judgement, Verdict
 
 
@@ -105,6 +106,20 @@ def test_without_torch_the_newest_cuda_and_torch_are_shown() -> None:
     ages = ("pt28cu128", "pt210cu128", "cu128.with.pypi.cudnn")
     newest = find_visibility([build("x", f"1+{label}") for label in ages], driver=True)
     assert newest.backends[Version("1")].label == "pt210cu128"
+
+
+def test_the_releases_of_torch_are_not_all_compared() -> None:
+    """20,000 releases beside 20,000 of torch took 17 seconds."""
+
+    class Running(dict[tuple[int, int], list[CudaVersion]]):
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            raise AssertionError
+
+    backend = parse_backend("pt28cu126")
+    assert backend is not None
+    running = Running({(2, 8): [CudaVersion(12, 6)]})
+    assert _for_torch([backend], running) == backend
+    assert _for_torch([backend], Running()) is None
 
 
 def test_releases_that_cannot_follow() -> None:

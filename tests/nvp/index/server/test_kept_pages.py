@@ -37,7 +37,7 @@ from nvp.index.server import kept_pages, upstream
 from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 
 PATH = "/simple/p/"
-REDIRECTS = [(302, "no-store", 0), (302, "max-age=9", 9), (307, "", 0), (301, "", 10)]
+REDIRECTS = [(302, "no-store", 0), (301, "max-age=99", 0), (307, "", 0), (308, "", 10)]
 URL = "http://127.0.0.1/simple/p/"
 
 

@@ -124,7 +124,7 @@ def _for_torch(
     for backend in own:
         if backend.torch is not None:
             by_torch.setdefault(backend.torch, []).append(backend)
-    for torch in sorted(by_torch.keys() & running, reverse=True):
+    for torch in sorted((x for x in by_torch if x in running), reverse=True):
         for cuda in running[torch]:
             for digits in (2, 1):
                 for mine in by_torch[torch]:

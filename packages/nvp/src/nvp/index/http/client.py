@@ -260,7 +260,7 @@ class Client:
         self, url: str, headers: dict[str, str], refusals: list[httpx.Response]
     ) -> httpx.Response:
         start, places, moved, away = url, [url], None, ""
-        controls: list[str] = []
+        lasts = True
         response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
@@ -279,14 +279,14 @@ class Client:
             if refusal is not None:
                 refusal.extensions["away"] = away
                 refusals.append(refusal)
-            # RFC 9111, section 3: each response says whether it may be stored. Without
-            # directives, temporary redirects may not (RFC 9110, section 15.1).
-            unsaid = "no-cache" if response.status_code in (302, 303, 307) else ""
-            controls.append(response.headers.get("cache-control") or unsaid)
+            control = response.headers.get("cache-control", "")
             if not response.has_redirect_location:
-                if any(controls):
-                    response.headers["cache-control"] = ", ".join(controls)
+                if not lasts:
+                    response.headers["cache-control"] = f"{control}, no-cache"
                 return response
+            # RFC 9111, section 3: each response says whether it may be stored. Without
+            # directives, only a permanent redirect may (RFC 9110, section 15.1).
+            lasts = lasts and response.status_code in (301, 308) and not control
             await response.aclose()
             try:
                 url = find_target(response)

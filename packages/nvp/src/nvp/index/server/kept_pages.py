@@ -299,9 +299,7 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
     """
     found: dict[str, str] = {}
     for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
-        # Redirects have directives, too: the shortest time counts.
-        known = found.setdefault(name.lower(), quoted or bare)
-        found[name.lower()] = min(known, quoted or bare, key=_seconds)
+        found.setdefault(name.lower(), quoted or bare)
     if "no-store" in found:
         return ()
     if "no-cache" in found:
