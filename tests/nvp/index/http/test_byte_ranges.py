@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import _get_range
-from nvp.index.http.threads import Turn
-from nvp.index.http.urls import NoRangesError, Settings, TooLargeError
+from nvp.index.http.ranges import RangeFile, _get_range
+from nvp.index.http.threads import LoopThread, Turn, Turns
+from nvp.index.http.urls import NoRangesError, PassingError, Settings, TooLargeError
 from nvp.index.selection.shown import Room
 
 PAGE = "/simple/torch/"
@@ -162,14 +163,15 @@ def test_another_part_than_the_requested_one_is_refused() -> None:
             file.read(10)
 
 
-def test_a_compressed_part_is_refused() -> None:
-    """RFC 9110, section 14: its positions are those of the compressed file."""
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_compressed_file_is_refused(ranges: bool) -> None:
+    """RFC 9110, section 14: positions of parts are those of the compressed file."""
     body = gzip.compress(bytes(3000), 0)
-    answer = Answer(body=body, headers={"Content-Encoding": "gzip"})
+    answer = Answer(body=body, headers={"Content-Encoding": "gzip"}, ranges=ranges)
     with (
         serve_answers({"/x": answer}) as server,
         BlockingClient() as client,
-        pytest.raises(NoRangesError, match="the server compresses parts"),
+        pytest.raises(NoRangesError, match="the server compresses it"),
     ):
         client.open(f"{server.url}/x")
 
@@ -180,6 +182,42 @@ def test_a_coding_that_is_no_compression(coding: str) -> None:
     answer = Answer(body=b"abc", headers={"Content-Encoding": coding})
     with serve_answers({"/x": answer}) as server, BlockingClient() as client:
         assert client.open(f"{server.url}/x").read(3) == b"abc"
+
+
+def test_a_thread_ends_with_its_caller() -> None:
+    """Two pages with slow wheels took all threads: other pages waited 256 seconds."""
+    ended, thread = threading.Event(), LoopThread()
+    ended.set()
+    with serve_answers({"/x": Answer(fault="hang")}) as server:
+        with pytest.raises(PassingError, match="not read in time"):
+            RangeFile(Client(), f"{server.url}/x", thread.loop, ended=ended)
+        thread.close()
+
+
+def test_a_turn_lasts_as_long_as_its_thread() -> None:
+    """Otherwise, each page may start as many threads again."""
+    started, go_on = threading.Event(), threading.Event()
+    url = "https://a.example/"
+
+    def work(ended: threading.Event) -> None:
+        started.set()
+        assert ended.wait(30)
+        assert go_on.wait(30)
+
+    async def run() -> None:
+        turns = Turns(1, 1)
+        first = asyncio.ensure_future(turns.run(url, work))
+        assert await asyncio.to_thread(started.wait, 30)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        second = asyncio.ensure_future(turns.run(url, lambda _: 2))
+        done, _ = await asyncio.wait([second], timeout=0.2)
+        assert not done
+        go_on.set()
+        assert await second == 2
+
+    asyncio.run(run())
 
 
 class _Reading:

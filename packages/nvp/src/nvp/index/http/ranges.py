@@ -7,7 +7,9 @@ import concurrent.futures
 import hashlib
 import io
 import logging
+import math
 import re
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -165,6 +167,7 @@ class RangeFile(io.RawIOBase):
     :param until: the deadline of all requests, by `time.monotonic`.
     :param arrived: called with the number of bytes of each response.
     :param parts: receives the hashes of the parts that are read.
+    :param ended: set if nobody waits for the file any more.
     :raises UpstreamError: the file cannot be read; later reads also raise this.
     """
 
@@ -178,6 +181,7 @@ class RangeFile(io.RawIOBase):
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
         parts: Parts | None = None,
+        ended: threading.Event | None = None,
     ) -> None:
         super().__init__()
         self._client, self._url, self._loop = client, url, loop
@@ -185,6 +189,7 @@ class RangeFile(io.RawIOBase):
         self._until = until
         self._arrived = arrived
         self._parts = parts
+        self._ended = ended
         self._position = 0
         self._blocks: dict[int, bytes] = {}
         # The block after the last request, and the size of that request in blocks.
@@ -288,7 +293,7 @@ class RangeFile(io.RawIOBase):
         :param most: the maximum size of the range in bytes.
         """
         work = _get_range(self._client, self._url, wanted, max(most, self._whole))
-        response = wait_until(work, self._loop, self._until, self._url)
+        response = wait_until(work, self._loop, self._until, self._url, self._ended)
         if response.status != 206 and len(response.body) > self._whole:
             raise NoRangesError("the server does not serve parts", self._url)
         if self._arrived is not None:
@@ -327,21 +332,24 @@ def wait_until(
     loop: asyncio.AbstractEventLoop,
     until: float | None,
     url: str,
+    ended: threading.Event | None = None,
 ) -> T:
     """Run ``work`` in the event loop of another thread, and return its result.
 
     :param until: the deadline, by `time.monotonic`; ``None`` for no limit.
+    :param ended: an event that also ends the wait, within a second.
     :raises PassingError: the deadline has passed.
     """
     task = asyncio.run_coroutine_threadsafe(work, loop)
-    left = None if until is None else max(0.0, until - time.monotonic())
+    until = math.inf if until is None else until
     try:
-        return task.result(left)
-    except concurrent.futures.TimeoutError:
-        # If the task is done, the work itself raised a `TimeoutError`.
-        if task.done():
-            raise
-        raise PassingError("not read in time", url, hint="try again") from None
+        while True:
+            left = max(0.0, until - time.monotonic())
+            concurrent.futures.wait([task], min(left, 1.0))
+            if task.done():
+                return task.result()
+            if left <= 1.0 or (ended is not None and ended.is_set()):
+                raise PassingError("not read in time", url, hint="try again")
     finally:  # also if a signal ends the wait
         task.cancel()
 
@@ -353,10 +361,10 @@ async def _get_range(
     try:
         headers = {"Range": wanted, "Accept-Encoding": "identity"}
         response = await client.get(url, headers, limit=limit)
-        if response.status != 206 or response.body == response.raw:
+        if response.body == response.raw:
             return response
         # A range is of the compressed file, which cannot be decompressed by parts.
-        message = "the server compresses parts"
+        message = "the server compresses it"
     except TooLargeError as error:
         message = f"{error.message}, and the server does not serve parts"
     except UpstreamError as error:

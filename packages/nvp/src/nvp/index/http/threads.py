@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -50,6 +50,28 @@ class Turns:
         shared = self._all if counts else nullcontext()
         async with self._known.setdefault(server_of(url), semaphore), shared:
             yield
+
+    async def run(self, url: str, work: Callable[[threading.Event], T]) -> T:
+        """Return the result of ``work``, which a thread does during a turn.
+
+        Threads cannot be cancelled. If the caller is, the turn lasts as long as the
+        thread, so all callers together have a limited number of threads.
+
+        :param work: called with an event that is set if the caller is cancelled.
+        """
+        ended = threading.Event()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.of(url))
+            turn = stack.pop_all()
+
+        async def hold() -> T:
+            async with turn:
+                return await asyncio.to_thread(work, ended)
+
+        try:
+            return await asyncio.shield(asyncio.ensure_future(hold()))
+        finally:
+            ended.set()
 
 
 class Turn:

@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
@@ -68,8 +69,8 @@ Progress = Callable[[int, int], None]
 _MOST_AT_ONCE = 8
 """The maximum number of wheels that are read from a server at the same time."""
 
-_IN_ALL = 32
-"""The same for all servers; each wheel needs one of the threads of the local index."""
+_IN_ALL = 20
+"""The same for all servers; each wheel needs a thread, and perhaps 24 MiB of memory."""
 
 _INSPECTED = 20_000
 """The maximum number of wheels whose inspections are cached for some minutes."""
@@ -154,7 +155,7 @@ class Reader:
         if self._whole.get(url):
             raise NoRangesError("the server does not serve parts", url)
 
-        def work() -> T:
+        def work(ended: threading.Event) -> T:
             if isinstance(resource, CopiedWheel):
                 if parts is not None:
                     parts.size = resource.size
@@ -165,14 +166,15 @@ class Reader:
                     return read(local)
             if isinstance(resource, model.HttpResource):
                 own = client_of(resource, self.client)
-                opened = RangeFile(own, resource.url, loop, parts=parts, arrived=count)
+                opened = RangeFile(
+                    own, resource.url, loop, parts=parts, arrived=count, ended=ended
+                )
                 with io.BufferedReader(opened) as file:
                     return read(file)
             raise _unknown(name)
 
         try:
-            async with self._turns.of(url):
-                return await asyncio.to_thread(work)
+            return await self._turns.run(url, work)
         except NoRangesError:
             self._whole.put(url, True)
             raise
@@ -193,8 +195,7 @@ class Reader:
         content = await asyncio.to_thread(copy.read, find)
         self._copies.put(copy.url, copy)
         # Close the file when the copy has expired, also if nobody asks for it again.
-        later = asyncio.get_running_loop().call_later
-        later(FRESH + 1, self._copies.get, copy.url)
+        asyncio.get_running_loop().call_later(FRESH + 1, self._copies.get, copy.url)
         check_metadata(content, file.filename)
         return self._keep(file, Kept(content)).content
 
