@@ -15,13 +15,14 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from simple_repository import model
 from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import Pip, installed_labels
 from support.wheels import publish, stub_wheel, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.locks import LockCopies, is_lock, parse_toml, read_lock
+from nvp.index.pip.locks import LockCopies, _best, is_lock, parse_toml, read_lock
 from nvp.index.server import served_locks
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
@@ -143,6 +144,23 @@ def test_the_files_of_a_project_are_read_once(monkeypatch: pytest.MonkeyPatch) -
     assert locks.read(0, "torch") is locks.read(0, "torch")
     locks.read(0, "kern")
     assert asked == ["torch", "kern"]
+
+
+def test_the_files_of_a_project_are_not_all_compared() -> None:
+    """For 40,000 packages of one name, each with its own wheel, it took 134 seconds."""
+
+    class Files(dict[str, tuple[int, model.File]]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError
+
+    names = [f"kern-1.0-{number}-py3-none-any.whl" for number in range(3)]
+    files = Files({x: (n, model.File(x, x, {})) for n, x in enumerate(names)})
+    page = served_locks.LockedPage(files=files, releases={})
+    package: Any = SimpleNamespace(wheels=[SimpleNamespace(name=x) for x in names[1:]])
+    interpreter: Any = SimpleNamespace(rank=lambda _: 0)
+    found = _best(page, package, interpreter)
+    assert found is not None
+    assert found[0].name == found[1].filename == names[1]
 
 
 def test_a_large_lock_file(pip: Pip, tmp_path: Path) -> None:

@@ -406,17 +406,16 @@ def _best(
     page: LockedPage, package: LockedPackage, interpreter: Interpreter
 ) -> tuple[LockedFile, model.File] | None:
     """Return the wheel that pip would select: the first one with the best tags."""
-    locked = {wheel.name: wheel for wheel in package.wheels}
     usable = []
-    for place, (name, file) in enumerate(page.files.items()):
-        if name in locked and name.endswith(".whl"):
-            rank = interpreter.rank(parse_wheel_name(name).tags)
+    for wheel in package.wheels:
+        if wheel.name in page.files and wheel.name.endswith(".whl"):
+            rank = interpreter.rank(parse_wheel_name(wheel.name).tags)
             if rank is not None:
-                usable.append((rank, place, locked[name], file))
+                usable.append((rank, *page.files[wheel.name], wheel))
     if not usable:
         return None
     best = min(usable, key=lambda item: item[:2])
-    return best[2], best[3]
+    return best[3], best[2]
 
 
 def _nothing(

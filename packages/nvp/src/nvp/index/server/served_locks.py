@@ -74,22 +74,21 @@ class SavedUpstream(ListedUpstream):
 class LockedPage:
     """The shown files of a project in a lock file.
 
-    :param files: the files, keyed by their names in the lock file, best first. Variants
-        are served with other names and URLs. A rewritten wheel has no hashes.
-    :param releases: the shown releases with variants, keyed by version.
+    :param files: the files, keyed by their names in the lock file, each after its
+        place, best first. Variants are served with other names and URLs. A rewritten
+        wheel has no hashes.
+    :param releases: the shown releases with variants.
     """
 
-    files: Mapping[str, model.File]
-    releases: Mapping[str, ShownRelease]
+    files: Mapping[str, tuple[int, model.File]]
+    releases: Mapping[Version, ShownRelease]
 
     def find_release(self, version: str) -> ShownRelease | None:
         """Return the shown release of a version; ``None`` if it has no variants."""
         try:
-            wanted = Version(version)
+            return self.releases.get(Version(version))
         except ValueError:
             return None
-        shown = self.releases.values()
-        return next((item for item in shown if Version(item.version) == wanted), None)
 
 
 class LockFiles:
@@ -209,14 +208,16 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     """
     page, shown = await source.repository.show(project)
     names = shown.originals
-    files: dict[str, model.File] = {}
+    files: dict[str, tuple[int, model.File]] = {}
     for file in page.files:
         # A page lists the best wheel twice: use the first entry.
-        files.setdefault(
-            names.get(file.filename, file.filename),
-            link(source, file, project, urlsplit(url).path, shown=url),
-        )
-    return LockedPage(files=files, releases=shown.releases)
+        here = link(source, file, project, urlsplit(url).path, shown=url)
+        name = names.get(file.filename, file.filename)
+        files.setdefault(name, (len(files), here))
+    releases: dict[Version, ShownRelease] = {}
+    for release in shown.releases.values():
+        releases.setdefault(Version(release.version), release)
+    return LockedPage(files=files, releases=releases)
 
 
 async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:
