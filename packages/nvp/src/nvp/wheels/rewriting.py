@@ -28,7 +28,7 @@ from typing import IO
 from nvidia_variant_provider.errors import InputError
 
 from ..metadata.requirements import SelectedVariant, evaluate_requirement
-from .archive import open_wheel, read_dist_info
+from .archive import only, open_wheel, read_dist_info
 
 _REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)
 _FOLD = re.compile(rb"\r?\n[ \t]+")
@@ -42,6 +42,9 @@ _IN_ZIP64 = 0xFFFFFFFF
 _ZIP64 = 1
 _DESCRIPTOR = 0x8
 _MAX_LIST = 8 * 1024 * 1024
+_MOST_MEMBERS = 20_000
+"""The maximum number of members of a rewritten wheel, which take 20 MB while METADATA
+and RECORD come. The largest known wheels have 16,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,14 @@ def plan_rewrite(
     :returns: ``None`` if METADATA does not change.
     :raises InputError: the archive cannot be read, or its layout cannot be rewritten.
     """
-    with open_wheel(file) as archive:
-        infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
-        start = archive.start_dir
+    with open_wheel(file, only("METADATA")) as archive:
         metadata = read_dist_info(archive, "METADATA") or b""
+    evaluated = evaluate(metadata)
+    if evaluated == metadata:
+        return None
+    with open_wheel(file, _in_order) as archive:
+        infos, start = archive.infolist(), archive.start_dir
         record = read_dist_info(archive, "RECORD")
-        evaluated = evaluate(metadata)
-        if evaluated == metadata:
-            return None
         path = _dist_info_path(infos, "METADATA")
         changed = {path: evaluated}
         if record is not None:
@@ -164,6 +167,12 @@ class Rewriting:
         # The central directory is the last part: `feed` has yielded all other parts.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""
+
+
+def _in_order(members: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+    if len(members) > _MOST_MEMBERS:
+        raise _refused(f"it has more than {_MOST_MEMBERS:,} files")
+    return sorted(members, key=lambda info: info.header_offset)
 
 
 def _refused(message: str) -> InputError:
