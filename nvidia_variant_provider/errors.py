@@ -132,7 +132,7 @@ def shown(text: object, limit: int = 60) -> str:
     ASCII are escaped, and long text is cut, after its passwords are redacted: nothing
     marks a part of a password.
     """
-    quoted = ascii(text)
+    quoted = ascii(text[:_PIECE] if isinstance(text, str) else text)
     if len(quoted) <= limit:
         return quoted
     return f"{redacted(quoted[:_PIECE])[: limit - 4]}...{quoted[-1]}"

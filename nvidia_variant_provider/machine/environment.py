@@ -147,6 +147,10 @@ class Gpu(Frozen):
         )
 
 
+MOST_GPUS = 1024
+"""The maximum number of GPUs in a snapshot."""
+
+
 class Environment(Frozen):
     """The facts that decide which builds a machine can run.
 
@@ -204,9 +208,12 @@ class Environment(Frozen):
                 where = place or "top level"
                 raise InputError(f"{key} is missing", place=where, hint=hint)
         gpus_place = join(place, "gpus")
+        listed = as_list(fields["gpus"], gpus_place)
+        if len(listed) > MOST_GPUS:
+            raise InputError(f"more than {MOST_GPUS} GPUs", place=gpus_place)
         gpus = tuple(
             Gpu.from_dict(item, join(gpus_place, index))
-            for index, item in enumerate(as_list(fields["gpus"], gpus_place))
+            for index, item in enumerate(listed)
         )
         if len({gpu.index for gpu in gpus}) != len(gpus):
             raise InputError("two GPUs have the same index", place=gpus_place)

@@ -415,7 +415,8 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
 
 def _is_older_ptx(value: str, capability: ComputeCapability) -> bool:
     number, _, kind = value.partition("_")
-    if kind != "virtual" or not number.isdigit() or capability.minor > 9:
+    is_number = number.isdecimal() and len(number) < 5
+    if kind != "virtual" or not is_number or capability.minor > 9:
         return False
     return int(number) <= int(capability.sm)
 

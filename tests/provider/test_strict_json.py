@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.memory import MIB, peak_of_reading
 
-from nvidia_variant_provider import strict_json
+from nvidia_variant_provider import errors, strict_json
 from nvidia_variant_provider.errors import InputError, join, printable, shown
 from nvidia_variant_provider.strict_json import parse_json, read_bytes
 from nvp import api
@@ -247,3 +247,16 @@ def test_a_long_text_is_escaped_like_a_short_one() -> None:
     units = "a\x7f\U0001f600\n"
     assert printable(units * 5_000) == printable(units) * 5_000
     assert printable(units) == "a\\x7f\U0001f600\\n"
+
+
+def test_long_text_is_cut_before_it_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 1,000 places quoted a key of 4 MiB."""
+    lengths = []
+
+    def escape(value: object) -> str:
+        lengths.append(len(str(value)))
+        return ascii(value)
+
+    monkeypatch.setattr(errors, "ascii", escape, raising=False)
+    assert shown("x" * 100_000) == f"'{'x' * 55}...'"
+    assert max(lengths) < 10_000

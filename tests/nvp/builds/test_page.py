@@ -67,7 +67,7 @@ def test_a_pre_release_of_the_same_name_on_another_index() -> None:
     early, final = build("2.1a1", "runs"), build("1.0+cu130", "cannot")
     page = [early, replace(final, pythons=frozenset({11})), build("0.9+cu126", "runs")]
     other = replace(build("2.1a1", "cannot"), file=f"1/{early.file}")
-    pythons = {early.file: frozenset({11})}
+    pythons = {frozenset({11}): [early.file]}
     for builds in (page, [*page, other], [other, *page]):
         visibility = find_visibility(builds, driver=True, early=pythons)
         assert visibility.files[final.file].action == "show"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,7 @@ from nvp.doctor.checks.replacing import find_companions
 from nvp.index.pip.explain import explain_builds, find_requirements
 from nvp.index.pip.installed import Installed
 from nvp.index.pip.written import _find_uncovered
-from nvp.index.selection import renaming
+from nvp.index.selection import judging, renaming
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.renaming import Wheel
 from nvp.index.selection.visibility import PageVerdicts
@@ -291,14 +291,16 @@ def _listed(project: str, versions: Iterable[str], size: int) -> list[model.File
     ]
 
 
-def _judge(releases: int, repeated: int) -> tuple[list[Build], list[str]]:
+def _judge(
+    releases: int, repeated: int, builds: int = 1
+) -> tuple[list[Build], list[str]]:
     """Judge releases that require torch, which runs, and xformers, which does not.
 
     :param repeated: how often METADATA has each requirement.
     :returns: the builds, and the names of the wheels whose METADATA was read.
     """
     pages = {
-        project: _listed(project, [f"9.{n}+{label}" for n in range(300)], 1)
+        project: _listed(project, [f"9.{n}+{label}" for n in range(300)], 1) * builds
         for project, label in {"torch": "cu126", "xformers": "cu130"}.items()
     }
     read = []
@@ -321,8 +323,8 @@ def _judge(releases: int, repeated: int) -> tuple[list[Build], list[str]]:
 
     judge = PageJudge(find_environment, "linux_x86_64", read_metadata, read_page, print)
     files = _listed("kern", (f"1.{number}" for number in range(releases)), 50_000_000)
-    builds, _ = asyncio.run(judge.judge("kern", files))
-    return builds, read
+    found, _ = asyncio.run(judge.judge("kern", files))
+    return found, read
 
 
 def test_releases_are_compared_within_limits(steps: list[int]) -> None:
@@ -371,3 +373,18 @@ def test_companions_are_compared_with_each_other_once() -> None:
     )
     assert find_companions(stack, torch) == users
     assert len(hashed) < 9
+
+
+def test_equal_verdicts_of_a_release_are_kept_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """40,000 builds of a release of torch were compared for each of 1,000 labels."""
+    compared = []
+
+    def find(_: str, judged: Mapping[Version, Sequence[object]]) -> None:
+        compared.append(max(map(len, judged.values())))
+
+    monkeypatch.setattr(judging, "find_refusal", find)
+    _judge(2, 1, builds=50)
+    assert compared
+    assert max(compared) == 1

@@ -149,3 +149,13 @@ def test_a_missing_fact_is_an_error_and_not_null(key: str) -> None:
     del document[key]
     with pytest.raises(InputError, match=f"{key} is missing"):
         Environment.from_dict(document)
+
+
+def test_a_snapshot_of_too_many_gpus() -> None:
+    """The indexes of GPUs are keys, which a stranger can choose to be slow."""
+    gpus = [{"index": n, "compute_capability": "9.0"} for n in range(1025)]
+    document: dict[str, object] = {"cuda_driver_version": "12.9", "gpus": gpus}
+    with pytest.raises(InputError, match="more than 1024 GPUs"):
+        Environment.from_dict(document)
+    document["gpus"] = gpus[1:]
+    assert len(Environment.from_dict(document).gpus) == 1024

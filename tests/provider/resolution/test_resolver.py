@@ -192,3 +192,11 @@ class TestEveryGpu:
             ptx, environment=self.environment, every_gpu=True, environ=opt_in
         )
         assert resolution.compatible == ()
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, ""])
+def test_targets_that_are_no_numbers(number: str) -> None:
+    """The explanation of such a value ended with a traceback."""
+    document = metadata({"odd": {"nvidia": {"sm_arch": [f"{number}_virtual"]}}})
+    resolution = api.resolve(document, environment=machine("12.8", "8.6"))
+    assert resolution.rejected["odd"][0].sentence

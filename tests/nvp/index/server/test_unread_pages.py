@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from nvp.index.http.client import Client
 from nvp.index.http.kept_keys import may_list
 from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection.reader import may_find_files
-from nvp.index.server.places import make_upstream
+from nvp.index.server.places import find_links_path, make_upstream
 from nvp.index.server.upstream import UnjudgedError
 
 PLACE = "https://index.example/simple/"
@@ -99,3 +100,12 @@ def test_an_unreadable_page_takes_no_memory(lists: bool) -> None:
             asyncio.run(read)
         assert asyncio.run(may_find_files(caught.value, "my-kern")) is lists
         assert caught.value.page is None or not caught.value.page.body
+
+
+def test_pip_reads_a_directory_with_many_pages_itself(tmp_path: Path) -> None:
+    """Each page was judged with all others: 600 pages took 46 seconds."""
+    for number in range(64):
+        (tmp_path / f"{number}.html").touch()
+    assert find_links_path(str(tmp_path)) == tmp_path
+    (tmp_path / "64.html").touch()
+    assert find_links_path(str(tmp_path)) is None

@@ -31,6 +31,7 @@ from support.pages import (
 )
 from support.range_server import Answer, serve_answers
 
+from nvp.index.http import pages
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
@@ -167,7 +168,7 @@ def test_ten_thousand_files_and_duplicates() -> None:
     assert len(read_html(text).files) == 10_000
 
 
-def test_lists_of_projects() -> None:
+def test_lists_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ["<script>", "", "a/b", "..", None, 5, "a\n"]
     names = ["torch", "Zope.Interface", *bad]
     body = json.dumps({"projects": [{"name": name} for name in names]}).encode()
@@ -176,6 +177,10 @@ def test_lists_of_projects() -> None:
     text = '<a href="t/"> torch </a><a href="x">&lt;script&gt;</a><a href="z"></a>'
     found = parse_projects(text.encode(), "text/html", URL)
     assert {item.name for item in found.projects} == {"torch"}
+    monkeypatch.setattr(pages, "_MOST_PROJECTS", 2)
+    body = json.dumps({"projects": [{"name": name} for name in "abc"]}).encode()
+    with pytest.raises(UpstreamError, match="more than 2 projects"):
+        parse_projects(body, JSON, URL)
     for body, kind in (
         (b"{}", JSON),
         (b"[", JSON),

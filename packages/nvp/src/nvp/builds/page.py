@@ -108,7 +108,7 @@ def find_visibility(
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
     has_plain: bool = False,
-    early: Mapping[str, frozenset[int]] | None = None,
+    early: Mapping[frozenset[int], Collection[str]] | None = None,
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
@@ -122,7 +122,7 @@ def find_visibility(
         as torch. If the release has a build for that backend, the build is chosen.
     :param has_plain: whether a final release has a file for any machine, such as its
         source. Then, builds for other hardware are no last resort.
-    :param early: for each wheel of a pre-release, the Pythons that can use the wheel.
+    :param early: the wheels of pre-releases, keyed by the Pythons that can use them.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -153,10 +153,10 @@ def find_visibility(
         _show_last_resorts(files, candidates, actions)
     elif early and not has_plain:
         # Not for each Python: uv and Poetry would lock a release that cannot run.
-        # If several indexes have files of one name, one of these files may be shown.
         known = {(files[x.file] == _SHOW, x.file.rpartition("/")[2]) for x in every}
-        hidden = {name for _, name in known if (True, name) not in known}
-        pythons = frozenset().union(*(early[x] for x in early.keys() - hidden))
+        hidden = {name for _, name in known if (True, name) not in known}  # everywhere
+        left_for = (x for x, names in early.items() if not hidden.issuperset(names))
+        pythons = frozenset[int]().union(*left_for)
         some = [replace(x, pythons=x.pythons & pythons) for x in final]
         _show_last_resorts(files, [x for x in some if x.pythons], actions)
     if not (has_plain or _is_any_shown(files, final)):  # not even for other Pythons

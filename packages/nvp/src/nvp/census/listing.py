@@ -15,7 +15,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import TypeAlias
 
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
@@ -281,7 +281,8 @@ def select_wheels(
 
     :param project: the project of the page; files of other projects are skipped.
     """
-    releases: dict[Version, list[_Listed]] = {}
+    # A stranger can choose versions whose hashes are equal, but not texts.
+    releases: dict[str, list[_Listed]] = {}
     for file in files:
         if not file.name.endswith(".whl"):
             continue
@@ -292,16 +293,16 @@ def select_wheels(
             continue
         if canonicalize_name(name.name) != canonicalize_name(project):
             continue
-        listed = releases.setdefault(Version(version.public), [])
+        listed = releases.setdefault(canonicalize_version(version.public), [])
         platforms = sorted({tag.platform for tag in name.tags})
         if any(map(options.allows, platforms)):
             # Keep no tags: a name may have a hundred, and a page 200,000 names.
             build = ".".join(platforms), name.label, version.local
             listed.append((_newest_python(name), build, _wheel(name, version, file)))
     # Like installers, prefer final releases to pre-releases.
-    order = sorted(releases, key=lambda v: (not v.is_prerelease, v), reverse=True)
-    for version in order[: options.releases]:
-        wheels = _of_release(releases[version], options)
+    order = sorted(map(Version, releases), key=lambda v: (not v.is_prerelease, v))
+    for version in order[::-1][: options.releases]:
+        wheels = _of_release(releases[canonicalize_version(version)], options)
         yield from sorted(wheels, key=lambda wheel: wheel.filename)
 
 

@@ -248,9 +248,10 @@ class WheelReport(Reported):
     @property
     def targets(self) -> Mapping[str, int]:
         """The number of kernels for each target in the project's own libraries."""
-        return sort_targets(
-            sum((Counter(item.kernels) for item in self.own), Counter())
-        )
+        found: Counter[str] = Counter()
+        for item in self.own:
+            found.update(item.kernels)
+        return sort_targets(found)
 
     @property
     def all_defects(self) -> tuple[Defect, ...]:

@@ -94,6 +94,9 @@ _BYTES_OF_NAME = 64
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
+_MOST_PROJECTS = 1_000_000
+"""The most projects of an index. PyPI has 0.8 million."""
+
 _PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -176,6 +179,8 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
         projects = {
             model.ProjectListElement(name) for name in names if _is_project(name)
         }
+        if len(projects) > _MOST_PROJECTS:
+            raise ValueError(f"it has more than {_MOST_PROJECTS} projects")
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
     return model.ProjectList(meta=model.Meta("1.0"), projects=frozenset(projects))

@@ -353,11 +353,8 @@ class PageJudge:
 
     def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
         """Return the first cached inspection result for the wheels of a build."""
-        for wheel in group:
-            needs = self._find_inspected(wheel.file)
-            if needs is not None:
-                return needs
-        return None
+        found = (self._find_inspected(wheel.file) for wheel in group)
+        return next((needs for needs in found if needs is not None), None)
 
     async def _judge_by_requirements(
         self,
@@ -390,7 +387,8 @@ class PageJudge:
                 continue
             judged = await self._judge_required(name, (*asked_by, project), reading)
             parsed = parse_requirement(text)
-            if parsed and not work.parses(parsed.specifier, _FILTERS * len(judged)):
+            steps = _FILTERS * sum(map(len, judged.values()))
+            if parsed and not work.parses(parsed.specifier, steps):
                 break
             refusal = find_refusal(text, judged)
             fit = self._limits.find_fit(name, text, judged, work)
@@ -434,7 +432,7 @@ class PageJudge:
         self, project: str, builds: Sequence[Build]
     ) -> Mapping[Version, list[Judgement]]:
         """Return the verdicts on the builds that an installer may take, by release."""
-        judged: dict[Version, list[Judgement]] = {}
+        judged: dict[Version, dict[Judgement, None]] = {}
         shown = self._find_visible(project, builds).files
         for build in builds:
             foreign = build.backend is not None and build.backend.is_foreign
@@ -446,5 +444,6 @@ class PageJudge:
                     judgement = replace(
                         judgement, verdict="cannot", reasons=(each.reason,)
                     )
-                judged.setdefault(build.release, []).append(judgement)
-        return judged
+                judged.setdefault(build.release, {})[judgement] = None
+        # Keep equal verdicts once: a release may have thousands of builds.
+        return {release: list(each) for release, each in judged.items()}

@@ -63,7 +63,7 @@ SIZE_KEY = "_nvidia_variant_provider_size"
 PAGES = 256 * 1024 * 1024
 """The maximum memory of the pages in a cache, in bytes."""
 
-WARNED = 1000
+WARNED = 10_000
 """The maximum number of warnings that are remembered, to give none twice."""
 
 _PAGE, _FILE = 4096, 400

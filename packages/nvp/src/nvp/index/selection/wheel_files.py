@@ -226,15 +226,14 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
 
 def find_early(
     files: Iterable[model.File], project: str, target: Target | None
-) -> dict[str, frozenset[int]]:
-    """Find the wheels of pre-releases, and the versions of Python that can use each."""
+) -> dict[frozenset[int], set[str]]:
+    """Find the wheels of pre-releases by the versions of Python that can use them."""
     find = _finder(target)
-    early: dict[str, frozenset[int]] = {}
+    early: dict[frozenset[int], set[str]] = {}
     named = (x for x in files if _EARLY.match(x.filename) and not is_yanked(x))
     for wheel in find_wheels(named, project):
-        if wheel.release.is_prerelease:
-            name = wheel.file.filename
-            early[name] = early.get(name, frozenset()) | find(wheel)
+        if wheel.release.is_prerelease and (pythons := find(wheel)):
+            early.setdefault(pythons, set()).add(wheel.file.filename)
     return early
 
 

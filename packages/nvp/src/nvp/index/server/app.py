@@ -233,7 +233,7 @@ class _Handlers:
         """Send the list of projects."""
         forms = find_forms(request)
         page = await self._source.repository.get_project_list()
-        return respond_with(page, forms, self._failures.warn)
+        return await asyncio.to_thread(respond_with, page, forms, self._failures.warn)
 
     async def add_slash(self, request: Request) -> Response:
         """Redirect to the URL of a page, which ends with a slash."""

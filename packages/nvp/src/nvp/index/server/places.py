@@ -108,6 +108,10 @@ _ENDS += tuple(f".tar.{x}" for x in ("gz", "bz2", "xz", "lz", "lzma"))
 """The ends of the names of files that pip can install."""
 
 
+_MOST_PAGES = 64
+"""The most pages of links in a directory; pip itself reads a directory with more."""
+
+
 def find_links_path(location: str) -> Path | None:
     """Return the path of a value of ``--find-links``, as pip finds it; or ``None``."""
     if is_http(location):
@@ -115,6 +119,9 @@ def find_links_path(location: str) -> Path | None:
     try:
         text = os.fspath(local_path(location))
         path = Path(os.path.abspath(text))
+        # Verdicts on the files of a page depend on all other pages.
+        if sum(is_page(Path(name)) for name in _names_in(path)) > _MOST_PAGES:
+            return None
         # Some pips list the directory behind a link, but take files beside the link.
         if os.pardir in text and os.path.realpath(text) != os.path.realpath(path):
             return None

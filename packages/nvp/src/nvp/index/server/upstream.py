@@ -151,10 +151,9 @@ class Upstream(SimpleRepository):
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectList:
         """Return all projects of the index."""
-        return model.ProjectList(
-            meta=model.Meta("1.0"),
-            projects=frozenset(map(model.ProjectListElement, await self._read_names())),
-        )
+        found = map(model.ProjectListElement, await self._read_names())
+        projects = await asyncio.to_thread(frozenset, found)
+        return model.ProjectList(meta=model.Meta("1.0"), projects=projects)
 
     async def _fetch(
         self, client: Client, url: str, accept: str, project: str
