@@ -381,3 +381,17 @@ def test_a_name_that_cannot_be_resolved_now_is_where_it_was(
         assert not await lead()
 
     asyncio.run(use())
+
+
+def test_few_names_are_cached(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page may name 64 other servers."""
+    monkeypatch.setattr(connecting, "_HOSTS", 2)
+    names = [f"{number}.example" for number in range(9)]
+    resolver.answers |= {key: [ELSEWHERE] for key in names}
+    finder = NearnessFinder()
+    for name in names:
+        assert asyncio.run(finder.find(f"https://{name}/")) is Nearness.ELSEWHERE
+    assert resolver.asked == names
+    assert len(finder._addresses) <= 3

@@ -60,9 +60,9 @@ _CLOUD = frozenset(
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
 Python, the first is global, and before Python 3.13 also the second."""
 
-_RESOLVED, _NAMED = 60.0, 5.0
+_RESOLVED, _NAMED, _HOSTS = 60.0, 5.0, 10_000
 """The number of seconds for which the addresses of a name are cached, and for which a
-page waits until the names of its servers are resolved."""
+page waits until the names of its servers are resolved; the most names in the cache."""
 
 _LOOKUPS = threading.BoundedSemaphore(128)
 """The lookups for pages at the same time. A lookup lasts until the system gives up."""
@@ -147,6 +147,8 @@ class NearnessFinder:
         """
         if _is_address(host):
             return (host,)
+        if len(self._addresses) > _HOSTS:  # pages may name other hosts each time
+            self._addresses.clear()
         since, addresses = self._addresses.get(host, (0.0, ()))
         if not addresses or time.monotonic() - since > _RESOLVED:
             # getaddrinfo() also reads short forms of addresses, such as 127.1.
