@@ -199,6 +199,8 @@ class Client:
                     part = await unpack(part, url, limit, turn)
                 error.reply = part
             raise
+        if headers["Accept-Encoding"] == "identity":
+            limit = min(limit, len(raw))  # do not unpack what should not be compressed
         return await unpack(replace(reply, raw=bytes(raw)), url, limit, turn)
 
     @asynccontextmanager
