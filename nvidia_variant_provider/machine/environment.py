@@ -148,7 +148,7 @@ class Gpu(Frozen):
 
 
 MOST_GPUS = 1024
-"""The maximum number of GPUs in a snapshot."""
+"""The maximum number of GPUs in a snapshot. The child process has the same limit."""
 
 
 class Environment(Frozen):

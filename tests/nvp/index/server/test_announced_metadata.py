@@ -113,7 +113,7 @@ def test_an_error_is_not_metadata(
         (b"\x00\xff\n\n", "lacks a name or a version"),
         ("Name: demo\nVersion: 1.0\n".encode("utf-16"), "lacks a name or a version"),
         (b"Name: demo\n\nVersion: 1.0\n", "lacks a name or a version"),
-        # It takes a second to search 4 MiB.
+        # To search 4 MiB for the name takes a second.
         (b"A: b\n" * 20_000 + b"Name: demo\nVersion: 1.0\n", "at its start"),
         # pip tries an older release, as it does alone.
         (b"Name: other\nVersion: 1.0\nRequires-Dist: cupy-cuda13x\n", None),

@@ -154,7 +154,7 @@ def find_visibility(
     elif early and not has_plain:
         # Not for each Python: uv and Poetry would lock a release that cannot run.
         known = {(files[x.file] == _SHOW, x.file.rpartition("/")[2]) for x in every}
-        hidden = {name for _, name in known if (True, name) not in known}  # everywhere
+        hidden = {x for _, x in known if (True, x) not in known}  # on every index
         left_for = (x for x, names in early.items() if not hidden.issuperset(names))
         pythons = frozenset[int]().union(*left_for)
         some = [replace(x, pythons=x.pythons & pythons) for x in final]

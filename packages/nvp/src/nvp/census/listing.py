@@ -299,10 +299,14 @@ def select_wheels(
             # Keep no tags: a name may have a hundred, and a page 200,000 names.
             build = ".".join(platforms), name.label, version.local
             listed.append((_newest_python(name), build, _wheel(name, version, file)))
-    # Like installers, prefer final releases to pre-releases.
-    order = sorted(map(Version, releases), key=lambda v: (not v.is_prerelease, v))
-    for version in order[::-1][: options.releases]:
-        wheels = _of_release(releases[canonicalize_version(version)], options)
+
+    def preference(text: str) -> tuple[bool, Version]:
+        # Like installers, prefer final releases to pre-releases.
+        version = Version(text)
+        return not version.is_prerelease, version
+
+    for text in sorted(releases, key=preference, reverse=True)[: options.releases]:
+        wheels = _of_release(releases[text], options)
         yield from sorted(wheels, key=lambda wheel: wheel.filename)
 
 

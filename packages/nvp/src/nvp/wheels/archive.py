@@ -65,7 +65,7 @@ _BROKEN = (
 
 
 Select: TypeAlias = "Callable[[list[ZipInfo]], list[ZipInfo]]"
-"""Returns those of the members of a wheel that are needed."""
+"""A function that returns those members of a wheel that its caller needs."""
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def open_wheel(
     """Open the archive of a wheel.
 
     :param source: a path, or an open file, which stays open.
-    :param select: limits the members before the next large directory is parsed.
+    :param select: called before another thread may parse a large directory.
     :raises InputError: the archive cannot be read; the error may also occur inside the
         ``with`` block.
     """
@@ -154,7 +154,7 @@ class _Bounded:
 def only(*names: str) -> Select:
     """Return a function that keeps some files of ``*.dist-info``.
 
-    It keeps two of each name, because `read_dist_info` refuses them.
+    It keeps two files of each name, so that `read_dist_info` can refuse them.
     """
     pattern = re.compile(rf"[^/]+\.dist-info/({'|'.join(map(re.escape, names))})")
 

@@ -43,8 +43,8 @@ _ZIP64 = 1
 _DESCRIPTOR = 0x8
 _MAX_LIST = 8 * 1024 * 1024
 _MOST_MEMBERS = 20_000
-"""The maximum number of members of a rewritten wheel, which take 20 MB while METADATA
-and RECORD come. The largest known wheels have 16,000."""
+"""The maximum number of members of a rewritten wheel. The list of members takes 20 MB
+while the server sends METADATA and RECORD. The largest known wheels have 16,000."""
 
 
 @dataclass(frozen=True, slots=True)

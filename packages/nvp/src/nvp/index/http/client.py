@@ -286,8 +286,8 @@ class Client:
                 if not lasts:
                     response.headers["cache-control"] = f"{control}, no-cache"
                 return response
-            # RFC 9111, section 3: each response says whether it may be stored. Without
-            # directives, only a permanent redirect may (RFC 9110, section 15.1).
+            # RFC 9111, section 3: each response says whether caches may store it. They
+            # may store a redirect without directives only if the redirect is permanent.
             lasts = lasts and response.status_code in (301, 308) and not control
             await response.aclose()
             try:

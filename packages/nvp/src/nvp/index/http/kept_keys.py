@@ -356,7 +356,7 @@ def _decode(body: bytes, url: str) -> Sequence[str] | None:
         text = html.unescape(body.decode(errors="replace"))
     except ValueError:  # a number has thousands of digits
         return None
-    # URLs lose these characters, and pip decodes their paths twice.
+    # URLs lose tabs and line ends, and pip decodes the paths of URLs twice.
     forms = [text.translate(dict.fromkeys(b"\t\r\n")), url]
     forms += map(unquote, forms[:2])
     forms += map(unquote, forms[2:])

@@ -348,7 +348,8 @@ def wait_until(
             concurrent.futures.wait([task], min(left, 1.0))
             if task.done():
                 return task.result()
-            if left <= 1.0 or (ended is not None and ended.is_set()):
+            is_late = left <= 1.0  # the wait has used up the time that was left
+            if is_late or (ended is not None and ended.is_set()):
                 raise PassingError("not read in time", url, hint="try again")
     finally:  # also if a signal ends the wait
         task.cancel()

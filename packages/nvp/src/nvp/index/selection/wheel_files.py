@@ -433,7 +433,7 @@ class NeedsReader:
             requires = requirements_on(requires, wheel.platform, reading.work)
             return requires, needs_of_requirements(requires, project)
 
-        # Many requirements take half a second. Other pages need threads, too.
+        # Parse one METADATA at a time: it may take half a second of a thread.
         async with self._one:
             return await asyncio.to_thread(read)
 

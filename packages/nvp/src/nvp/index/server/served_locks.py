@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from packaging.version import Version
+from packaging.utils import canonicalize_version
 from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
@@ -77,17 +77,17 @@ class LockedPage:
     :param files: the files, keyed by their names in the lock file, each after its
         place, best first. Variants are served with other names and URLs. A rewritten
         wheel has no hashes.
-    :param releases: the shown releases with variants.
+    :param releases: the shown releases with variants, keyed by canonical versions.
     """
 
     files: Mapping[str, tuple[int, model.File]]
-    releases: Mapping[Version, ShownRelease]
+    releases: Mapping[str, ShownRelease]
 
     def find_release(self, version: str) -> ShownRelease | None:
         """Return the shown release of a version; ``None`` if it has no variants."""
         try:
-            return self.releases.get(Version(version))
-        except ValueError:
+            return self.releases.get(canonicalize_version(version))
+        except ValueError:  # a number has thousands of digits
             return None
 
 
@@ -214,9 +214,10 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
         here = link(source, file, project, urlsplit(url).path, shown=url)
         name = names.get(file.filename, file.filename)
         files.setdefault(name, (len(files), here))
-    releases: dict[Version, ShownRelease] = {}
+    # A stranger can choose versions whose hashes are equal, but not texts.
+    releases: dict[str, ShownRelease] = {}
     for release in shown.releases.values():
-        releases.setdefault(Version(release.version), release)
+        releases.setdefault(canonicalize_version(release.version), release)
     return LockedPage(files=files, releases=releases)
 
 
