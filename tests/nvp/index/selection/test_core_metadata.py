@@ -360,3 +360,30 @@ def copied_wheel(data: bytes, url: str) -> CopiedWheel:
     received = Comparison({})
     received.feed(data)
     return CopiedWheel(file=io.BytesIO(data), url=url, received=received)
+
+
+def test_a_page_with_many_files_leaves_time_for_other_pages() -> None:
+    """With 160,000 files, other users of a server would wait for seconds."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def run() -> tuple[int, list[model.File]]:
+        client = Client()
+        announcer = Announcer(Reader(client, None), RangeSupport(client), "any")
+        waiting = asyncio.ensure_future(others())
+        await asyncio.sleep(0)
+        before = turns
+        shown, _ = await announcer.announce(
+            [replace(file(), filename=f"demo-{n}.zip") for n in range(9000)]
+        )
+        waiting.cancel()
+        return turns - before, shown
+
+    between, shown = asyncio.run(run())
+    assert between >= 9
+    assert [each.filename for each in shown] == [f"demo-{n}.zip" for n in range(9000)]

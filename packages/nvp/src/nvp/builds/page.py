@@ -59,8 +59,8 @@ class Build:
     @property
     def release(self) -> Version:
         """The version without its label."""
-        # Parsing is slow for pages with 10,000 builds: parse only labeled versions.
-        return Version(self.version.public) if self.version.local else self.version
+        own = self.version
+        return own.__replace__(local=None) if own.local else own
 
     def has_label(self, label: str) -> bool:
         """Return whether the build matches a label from the user, such as ``cu128``."""

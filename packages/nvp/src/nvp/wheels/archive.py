@@ -442,4 +442,5 @@ def parse_versions(text: str) -> tuple[Version, Version] | None:
         version = Version(text.replace("_", "-"))
     except ValueError:
         return None
-    return version, Version(version.public) if version.local else version
+    # Parsing again would be slow for pages with 100,000 labeled wheels.
+    return version, version.__replace__(local=None) if version.local else version

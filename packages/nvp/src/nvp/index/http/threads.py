@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
@@ -23,9 +23,23 @@ logger = logging.getLogger(__name__)
 
 _NAME = "nvidia-variant-provider index"
 
+_STEP = 1000
+"""The number of items until other tasks run: some ten milliseconds."""
+
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
 and cannot be cancelled."""
+
+
+async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield items, and let other tasks run after each `_STEP` items.
+
+    A page may have 100,000 files. Use a thread instead for work that shares no data.
+    """
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _STEP == 0:
+            await asyncio.sleep(0)
 
 
 class Turns:

@@ -219,11 +219,11 @@ class VariantRepository(RepositoryContainer):
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        files, judged, announced = await self._select_builds(
-            project, without_traps(page.files, project)
-        )
+        files = await asyncio.to_thread(without_traps, page.files, project)
+        files, judged, announced = await self._select_builds(project, files)
         pinned, labels = await self._find_label(project, files, judged)
-        releases = group((file.filename for file in files), project)
+        names = [file.filename for file in files]
+        releases = await asyncio.to_thread(group, names, project)
         shown_releases: dict[str, ShownRelease] = {}
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:

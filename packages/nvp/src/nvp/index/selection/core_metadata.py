@@ -38,6 +38,7 @@ from ...wheels.archive import (
 )
 from ...wheels.variant_json import is_of, is_plain
 from ..http.ranges import Parts, RangeSupport
+from ..http.threads import in_steps
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, Kept, Request, SentMetadata, whole_key
 from .options import allows_python, clauses_of
@@ -105,7 +106,7 @@ class Announcer:
         # An installer may request METADATA that an earlier page announced.
         announced = {
             file.filename: file
-            for file in files
+            async for file in in_steps(files)
             if names[file.filename] == 1
             and file.dist_info_metadata is not True
             and self._is_for_here(file)
@@ -119,7 +120,7 @@ class Announcer:
         sends = dict(zip(servers, replies, strict=True))
         listed = []
         known = self._reader.metadata
-        for file in files:
+        async for file in in_steps(files):
             is_only = names[file.filename] == 1 and not file.dist_info_metadata
             kept = known.find(file) if is_only else None
             readable = file.filename in large and sends.get(server_of(file.url), False)

@@ -47,6 +47,7 @@ from ...knowledge.builds import (
     required_projects,
 )
 from ...metadata.requirements import Work, parse_requirement
+from ..http.threads import in_steps
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
@@ -188,7 +189,7 @@ class PageJudge:
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
             return [wheel.judged(UNKNOWN) for wheel in wheels]
-        installable = find_installable(wheels, self._target)
+        installable = await asyncio.to_thread(find_installable, wheels, self._target)
         reading.environment = await self._find_environment()
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
@@ -206,7 +207,7 @@ class PageJudge:
         waiting = _NO_PYTHON.union(*installable.values())
         refused = _NO_PYTHON
         has_driver = reading.environment.cuda_driver_version is not None
-        for version in sorted(releases, reverse=True):
+        async for version in in_steps(sorted(releases, reverse=True)):
             groups = list(releases[version].values())
             asking = has_driver and bool(waiting) and not reading.is_over
             takers = [_NO_PYTHON.union(*map(pythons_of, group)) for group in groups]

@@ -182,7 +182,7 @@ class BuildJudge:
             *(build for build in ours if build.file not in late),
             *(b for v, b in others if not (v and b.release in running)),
         ]
-        visibility = decide(builds)
+        visibility = await asyncio.to_thread(decide, builds)
         if driver and self._selection.limits is not None:
             stays, taken = self._limits.find_left(
                 project, builds, visibility.files, lambda some: decide(some).files
@@ -196,7 +196,8 @@ class BuildJudge:
             by_file[build.file] = Visibility(action="yank", reason=reason)
         if self._selection.several_platforms:
             there = [build for build in judged if build.file not in names]
-            by_file |= find_visibility_elsewhere(ours, by_file, there, driver=driver)
+            elsewhere = partial(find_visibility_elsewhere, driver=driver)
+            by_file |= await asyncio.to_thread(elsewhere, ours, by_file, there)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)

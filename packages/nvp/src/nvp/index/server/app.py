@@ -30,6 +30,7 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.replies import without_frames
+from ..http.threads import in_steps
 from ..http.urls import (
     METADATA,
     CompleteResponse,
@@ -303,9 +304,10 @@ class _Handlers:
             late.cancel()
         self._on_page(shown.judged)
         self._report_plain(shown)
-        files = tuple(link_up(file, name) for file in page.files)
+        files = [link_up(file, name) async for file in in_steps(page.files)]
         logger.info("page of %s: %d files", name, len(files))
-        return respond_with(with_files(page, files), forms, self._failures.warn)
+        linked = with_files(page, files)
+        return await asyncio.to_thread(respond_with, linked, forms, self._failures.warn)
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
