@@ -42,6 +42,11 @@ _IN_ZIP64 = 0xFFFFFFFF
 _ZIP64 = 1
 _DESCRIPTOR = 0x8
 _MAX_LIST = 8 * 1024 * 1024
+_MOST_MARKED = 100_000
+"""The maximum length of all requirements with variant markers in characters, which take
+150 times their size in memory while they are evaluated. A wheel has about twenty, of
+200 characters."""
+
 _MOST_MEMBERS = 20_000
 """The maximum number of members of a rewritten wheel. The list of members takes 20 MB
 while the server sends METADATA and RECORD. The largest known wheels have 16,000."""
@@ -392,15 +397,21 @@ def evaluate_core_metadata(data: bytes, variant: SelectedVariant) -> bytes:
 
 def _settled_fields(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
     fields, description = _split_fields(data)
+    left = _MOST_MARKED
     for field in fields:
         match = _REQUIRES.match(field)
         if match is None:
             yield field
             continue
         value = field[match.end() :]
-        text = _FOLD.sub(b" ", value.rstrip(b"\r\n")).decode("utf-8", "surrogateescape")
-        settled = evaluate_requirement(text.strip(), variant)
-        if settled == text.strip():
+        folded = _FOLD.sub(b" ", value.rstrip(b"\r\n"))
+        text = folded.decode("utf-8", "surrogateescape").strip()
+        left -= len(text) if "variant_" in text else 0
+        if left < 0:
+            message = f"over {_MOST_MARKED:,} characters of requirements have markers"
+            raise InputError(message, hint="report it to the index")
+        settled = evaluate_requirement(text, variant)
+        if settled == text:
             yield field
         elif settled is not None:
             end = value[len(value.rstrip(b"\r\n")) :]
