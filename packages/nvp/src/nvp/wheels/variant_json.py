@@ -34,6 +34,10 @@ from .archive import (
 MAX_TAGS = 1000
 """The maximum number of tags to read; real wheels have fewer than twenty."""
 
+MAX_VARIANT = 256 * 1024
+"""The maximum size in bytes of a ``variant.json``, which has one variant. To parse it
+takes 20 times its size in memory. Real ones have some KiB."""
+
 _READ = r"(?:Name|Version|Requires-Dist|Requires-Python)"
 _ODD = re.compile(
     rf"\r|(?:\A|\n(?![ \t]))(?!{_READ}: \S(?:.*\S)?(?:\n(?![ \t])|\Z)"
@@ -202,6 +206,9 @@ def read_wheel_metadata(
     if data is None:
         message = "no file *.dist-info/variant.json in a wheel with a label"
         raise InputError(message, path=name, hint="build the wheel again")
+    if len(data) > MAX_VARIANT:
+        message = f"variant.json is larger than {MAX_VARIANT >> 10} KiB"
+        raise InputError(message, path=name, hint="keep only this variant in it")
     document = parse_json(data, f"{name}/variant.json")
     metadata = read_parsed(document, path=f"{name}/variant.json")
     # PEP 825: "it MUST contain exactly one entry, whose key is the variant label
