@@ -150,6 +150,10 @@ class Gpu(Frozen):
 MOST_GPUS = 1024
 """The maximum number of GPUs in a snapshot. The child process has the same limit."""
 
+_MOST_CAPABILITIES = 32
+"""The maximum number of different compute capabilities in a snapshot, for each of which
+each build is judged. All GPUs of NVIDIA together have fewer."""
+
 
 class Environment(Frozen):
     """The facts that decide which builds a machine can run.
@@ -215,6 +219,9 @@ class Environment(Frozen):
             Gpu.from_dict(item, join(gpus_place, index))
             for index, item in enumerate(listed)
         )
+        if len({gpu.compute_capability for gpu in gpus}) > _MOST_CAPABILITIES:
+            message = f"more than {_MOST_CAPABILITIES} different compute capabilities"
+            raise InputError(message, place=gpus_place)
         if len({gpu.index for gpu in gpus}) != len(gpus):
             raise InputError("two GPUs have the same index", place=gpus_place)
         return cls(

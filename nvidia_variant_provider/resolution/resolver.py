@@ -287,7 +287,8 @@ def _uncovered(
         if features is None:
             continue
         wanted = features.get(SM_ARCH, ())
-        missing = [offer for offer in offers if not set(wanted) & set(offer)]
+        values = set(wanted)
+        missing = [offer for offer in offers if values.isdisjoint(offer)]
         if missing:
             uncovered[label] = tuple(
                 Mismatch(

@@ -159,3 +159,13 @@ def test_a_snapshot_of_too_many_gpus() -> None:
         Environment.from_dict(document)
     document["gpus"] = gpus[1:]
     assert len(Environment.from_dict(document).gpus) == 1024
+
+
+def test_a_snapshot_of_too_many_compute_capabilities() -> None:
+    """Each build is judged for each of them."""
+    gpus = [{"index": n, "compute_capability": f"{n + 1}.0"} for n in range(33)]
+    document: dict[str, object] = {"cuda_driver_version": "12.9", "gpus": gpus}
+    with pytest.raises(InputError, match="more than 32 different compute capabilities"):
+        Environment.from_dict(document)
+    document["gpus"] = gpus[1:]
+    assert len(Environment.from_dict(document).compute_capabilities) == 32
