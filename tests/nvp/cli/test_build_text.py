@@ -66,3 +66,14 @@ def test_advice_keeps_other_namespaces(answers: dict[str, Any]) -> None:
     )
     helps = "gets gpu" in why_no_gpu("torch==1.0", resolution)[-1]
     assert helps == bool(answers)
+
+
+def test_few_reasons_of_a_label_are_printed() -> None:
+    """A release of a stranger wrote 7 MB to the terminal."""
+    build = {"nvidia": {f"f{number}": ["a"] for number in range(20)}}
+    resolution = resolve_metadata(
+        read_metadata(metadata({"gpu": build, "null": {}})), machine("12.6", "9.0")
+    )
+    lines = why_no_gpu("torch==1.0", resolution)
+    assert sum("gpu does not fit:" in line for line in lines) == 8
+    assert "  gpu has 12 more reasons" in lines

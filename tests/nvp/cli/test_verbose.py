@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.builds import machine
 from support.command import Run
 
 from nvidia_variant_provider.api import resolve
+from nvp.cli import narration
 from nvp.cli.log import logging_to_stderr, redact
 from nvp.cli.narration import Narration
 from nvp.cli.parsers import read_command_line
+from nvp.cli.pip import _result
 from nvp.cli.render import Result
 from nvp.index.selection.shown import ShownRelease
 
@@ -80,6 +84,34 @@ class TestVerbose:
             Narration(aside=False, quiet=False).pick(pick, "cu128")
         out = capsys.readouterr().out
         assert "\nVariant-property: nvidia :: sm_arch :: 90_real\n" in out
+
+    def test_other_lines_do_not_wait_for_an_explanation(
+        self, torch: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The explanation of a stranger's release may take a second."""
+        made = Narration(aside=False, quiet=True)
+
+        def explain(*_: object, **__: object) -> list[str]:
+            other = threading.Thread(target=made.warn, args=("one",), daemon=True)
+            other.start()
+            other.join(5)
+            return ["two"]
+
+        monkeypatch.setattr(narration, "why_no_gpu", explain)
+        resolution = resolve(torch, environment=machine("11.0", "9.0"))
+        shown = ShownRelease(project="torch", version="1", resolution=resolution)
+        made.pick(shown, None)
+        assert made.warnings == ["one", "two"]
+
+    def test_reasons_are_only_for_a_report(self, torch: Path) -> None:
+        """The reasons of twelve releases of a stranger took a gigabyte."""
+        resolution = resolve(torch, environment=machine("12.8", "9.0"))
+        made = Narration(aside=False, quiet=True)
+        shown = ShownRelease(project="torch", version="1", resolution=resolution)
+        made.pick(shown, "cu128")
+        for as_json, expected in ((True, ["cu129"]), (False, [])):
+            data: Any = _result(0, made, as_json=as_json).data
+            assert [*data["chosen"][0]["rejected"]] == expected
 
     def test_the_report_stays_json(self, run: Run) -> None:
         assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"

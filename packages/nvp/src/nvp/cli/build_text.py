@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 _MOST = 8
-"""The maximum number of labels whose reasons are printed."""
+"""The maximum number of labels whose reasons are printed, and of reasons of each."""
 
 
 def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
@@ -93,8 +93,11 @@ def why_nothing(release: str, resolution: Resolution) -> list[str]:
 def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
     lines = []
     for label in labels[:_MOST]:
-        sentences = dict.fromkeys(item.sentence for item in resolution.rejected[label])
+        found = resolution.rejected[label]
+        sentences = dict.fromkeys(item.sentence for item in found[:_MOST])
         lines += [f"  {label} does not fit: {sentence}" for sentence in sentences]
+        if len(found) > _MOST:
+            lines.append(f"  {label} has {len(found) - _MOST} more reasons")
     if len(labels) > _MOST:
         lines.append(f"  and {len(labels) - _MOST} more do not fit")
     return lines + [f"  {line}" for line in _what_helps(resolution)]

@@ -82,21 +82,25 @@ class Narration:
                 return
             else:
                 self.selected[key] = shown, label
-            release = _release(shown)
+        release, resolution = _release(shown), shown.resolution
+        missing = (
+            resolution
+            and shown.pinned is None
+            and not uses_gpu(label, resolution)
+            and why_no_gpu(release, resolution, label=label)
+        )
+        # A stranger's release may take a second to explain: do not hold the lock.
+        with self._lock:
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
                 import logging  # import late: help texts need no logging
 
                 if logging.getLogger(__name__).isEnabledFor(logging.INFO):
-                    lines = block(release, label, shown.resolution)
+                    lines = block(release, label, resolution)
                 say(lines, aside=self._aside)
-            resolution = shown.resolution
-            if resolution is None:
-                return
-            for note in resolution.notes:
+            for note in resolution.notes if resolution else ():
                 self.warn(note)
-            if shown.pinned is None and not uses_gpu(label, resolution):
-                self._explain(why_no_gpu(release, resolution, label=label))
+            self._explain(missing or [])
 
     def wait(self, project: str) -> None:
         """Print the project that pip is waiting for, if stderr is a terminal."""

@@ -177,7 +177,7 @@ def _run_plain(
     if command.command == "check" and not options.no_variants:
         for note in _check_installed(command, find_machine(), environ):
             narration.warn(note)
-    return _result(status, narration)
+    return _result(status, narration, as_json=options.json)
 
 
 def _meant(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -251,7 +251,7 @@ def _run(
         own = [*options.ours, *(["--upgrade"] if installs else [])]
         narration.tell_elsewhere(outcome.elsewhere, partial(_say_command, command, own))
     narration.close()
-    result = _result(outcome.status, narration, outcome, command)
+    result = _result(outcome.status, narration, outcome, command, as_json=options.json)
     prints = "-" not in (report, command.options.output_file) and not narration.unknown
     if prints and not command.options.quiet:
         result = result.replace(following=_following(options, command, outcome))
@@ -362,6 +362,8 @@ def _result(
     narration: Narration,
     outcome: Outcome | None = None,
     command: PipCommand | None = None,
+    *,
+    as_json: bool,
 ) -> Result:
     machine = next(
         (
@@ -384,7 +386,8 @@ def _result(
                     "version": choice.version,
                     "label": label,
                     "compatible": list(choice.labels),
-                    "rejected": rejected(choice.resolution),
+                    # The reasons of a hostile release take 80 MB.
+                    "rejected": rejected(choice.resolution) if as_json else {},
                 }
                 for choice, label in narration.selected.values()
             ],

@@ -303,7 +303,7 @@ class _Handlers:
         finally:
             late.cancel()
         self._on_page(shown.judged)
-        self._report_plain(shown)
+        await asyncio.to_thread(self._report_plain, shown)
         files = [link_up(file, name) async for file in in_steps(page.files)]
         logger.info("page of %s: %d files", name, len(files))
         linked = with_files(page, files)
@@ -329,7 +329,7 @@ class _Handlers:
             return response
         found = repository.last(project).find_release(name.removesuffix(METADATA))
         if found is not None:
-            self._on_pick(*found)
+            await asyncio.to_thread(self._on_pick, *found)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
         if isinstance(resource, SentWheel):
