@@ -23,6 +23,7 @@ from support.wheels import publish, stub_wheel, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.pip.locks import LockCopies, _best, is_lock, parse_toml, read_lock
+from nvp.index.selection.visibility import PageVerdicts
 from nvp.index.server import served_locks
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
@@ -309,3 +310,30 @@ def test_two_lock_files(grouped: Path, pip: Pip, tmp_path: Path) -> None:
     assert done.code == 0, done.text
     names = ("always", "grouped")
     assert installed_labels(tmp_path / "it") == dict.fromkeys(names, "1.0 cu126")
+
+
+def test_projects_are_not_judged_after_a_silent_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them waited for 20 seconds before pip started."""
+    asked: list[str] = []
+    warnings: list[str] = []
+
+    async def judge(_: object, __: int, project: str) -> PageVerdicts:
+        asked.append(project)
+        return PageVerdicts(project=project)
+
+    monkeypatch.setattr(served_locks.LockFiles, "_judge", judge)
+    server: Any = SimpleNamespace(call=asyncio.run)
+    locks = served_locks.LockFiles(server, "", warnings.append)
+    locks.judge(0, "torch")
+    monkeypatch.setattr(served_locks, "PATIENCE", 0.0)
+    for project in ("vllm", "xformers"):
+        locks.judge(0, project)
+    assert (asked, len(locks.judged)) == (["torch"], 1)
+    locks = served_locks.LockFiles(server, "", warnings.append)
+    for project in ("vllm", "xformers"):
+        locks.judge(0, project)
+    assert asked == ["torch", "vllm"]
+    (warning,) = warnings
+    assert warning.startswith("it is not known which other builds in the lock file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ...metadata.requirements import NON_VARIANT, SelectedVariant, Work
 from ..http.client import Client
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
+from ..selection.judging import PATIENCE
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
 from ..selection.reader import Reader
@@ -112,6 +114,7 @@ class LockFiles:
         self._sources: list[Source] = []
         self._judges: list[BuildJudge] = []
         self._pages: dict[tuple[int, str], LockedPage] = {}
+        self._waited = 0.0
         self.judged: list[PageVerdicts] = []
         """The results of `judge`."""
 
@@ -173,8 +176,17 @@ class LockFiles:
         return self._pages[key]
 
     def judge(self, number: int, project: str) -> None:
-        """Judge the builds of a project in a lock file."""
+        """Judge the builds of a project in a lock file.
+
+        Servers that do not respond delay all projects together, not each of them.
+        """
+        if self._waited > PATIENCE:
+            return
+        start = time.monotonic()
         self.judged.append(self._server.call(self._judge(number, project)))
+        self._waited += time.monotonic() - start
+        if self._waited > PATIENCE:
+            self._warn("it is not known which other builds in the lock file can run")
 
     async def _judge(self, number: int, project: str) -> PageVerdicts:
         upstream = self._upstreams[number]
