@@ -16,6 +16,7 @@ from support.loopback import PLAIN, passed_over, start, wheels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
+from nvidia_variant_provider.errors import InputError
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import RangeFile, _get_range
@@ -262,3 +263,34 @@ def test_an_error_does_not_keep_the_response(
         assert reading.body() is None
     finally:
         gc.enable()
+
+
+def test_the_error_of_a_thread_whose_caller_has_ended() -> None:
+    """asyncio would print it: "Task exception was never retrieved"."""
+    started, go_on = threading.Event(), threading.Event()
+    reported: list[object] = []
+
+    def work(_: threading.Event) -> None:
+        started.set()
+        assert go_on.wait(30)
+        raise InputError("not read in time")
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
+        turns = Turns(1, 1)
+        task = asyncio.ensure_future(turns.run("https://a.example/", work))
+        assert await asyncio.to_thread(started.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        async with turns.of("https://a.example/"):  # the thread has ended
+            pass
+        del task
+        gc.collect()
+
+    asyncio.run(run())
+    gc.collect()
+    assert reported == []

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import os
+import threading
 import time
 import traceback
 from dataclasses import dataclass, replace
@@ -360,6 +361,16 @@ def copied_wheel(data: bytes, url: str) -> CopiedWheel:
     received = Comparison({})
     received.feed(data)
     return CopiedWheel(file=io.BytesIO(data), url=url, received=received)
+
+
+def test_the_size_of_a_copy_that_is_read() -> None:
+    """The event loop would wait for the thread that reads the copy."""
+    copy, sizes = copied_wheel(b"wheel", "https://files.example/a"), list[int]()
+    thread = threading.Thread(target=lambda: sizes.append(copy.size), daemon=True)
+    with copy._turn:
+        thread.start()
+        thread.join(5)
+        assert sizes == [5]
 
 
 def test_a_page_with_many_files_leaves_time_for_other_pages() -> None:

@@ -82,8 +82,11 @@ class Turns:
             async with turn:
                 return await asyncio.to_thread(work, ended)
 
+        held = asyncio.ensure_future(hold())
+        # After the caller has ended, nobody else looks at an error.
+        held.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            return await asyncio.shield(asyncio.ensure_future(hold()))
+            return await asyncio.shield(held)
         finally:
             ended.set()
 

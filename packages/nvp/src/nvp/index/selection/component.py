@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, listed
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
@@ -440,7 +440,7 @@ class VariantRepository(RepositoryContainer):
             return pinned, labels
         if not is_needed(pinned, labels, alone=project in pins.projects):
             return None, labels
-        has = f"it has {', '.join(sorted(labels))}" if labels else "it has no labels"
+        has = f"it has {listed(sorted(labels), 20)}" if labels else "it has no labels"
         self._warn_once(f"no release of {project} has the label {pinned}: {has}")
         return pinned, labels
 

@@ -173,11 +173,13 @@ class CopiedWheel(model.Resource):
     :param received: has the SHA-256 of the download; pages may give others for its URL.
     :param file: the file; unnamed if the system allows that, so it never outlives this
         process.
+    :param size: the size of the download in bytes.
     """
 
     file: BinaryIO
     url: str
     received: Comparison
+    size: int = field(init=False)
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)
@@ -185,17 +187,12 @@ class CopiedWheel(model.Resource):
     def __post_init__(self) -> None:
         # Use a finalizer, which also works in garbage-collected cycles.
         weakref.finalize(self, self.file.close)
+        object.__setattr__(self, "size", self.file.seek(0, os.SEEK_END))
 
     @property
     def original(self) -> CopiedWheel:
         """The wheel to send: this object itself."""
         return self
-
-    @property
-    def size(self) -> int:
-        """The size of the download in bytes."""
-        with self._turn:
-            return self.file.seek(0, os.SEEK_END)
 
     @property
     def place(self) -> str:

@@ -52,7 +52,7 @@ from .wheel_files import (
 
 logger = logging.getLogger(__name__)
 
-_ORIGINS = 100_000  # the maximum number of files whose index is cached
+_MOST = 100_000  # files whose index is cached, and files of the projects to follow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +119,7 @@ class BuildJudge:
         self.platform = selection.platform_of_builds
         self._folders = {index: folder_of_index(index) for index in self._indexes}
         # The index of each file, by the hash of its name and URL, which may be long.
-        self._origins: Aging[int, SimpleRepository] = Aging(_ORIGINS, FOREVER)
+        self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
         self._limits = Limits(selection.limits)
         self._warn = warn
         self._unsure: Aging[str, bool] = Aging(WARNED, FOREVER)
@@ -419,8 +419,12 @@ class BuildJudge:
         :param required: the requirements of each release of ``project``.
         :returns: the name of that project, and the required backend of each release.
         """
+        left = _MOST
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
+            left -= len(files)
+            if left < 0:
+                break
             judged, _ = await self._judge.judge(name, files, (project,))
             pins = {x.partition("+")[0] for x in self._selection.pinned.get(name, ())}
             leader = [
