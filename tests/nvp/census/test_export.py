@@ -174,6 +174,27 @@ def test_no_index_decides_about_a_build_of_another(
     assert "demo 1.1+cu130" in caplog.text
 
 
+def test_versions_with_equal_hashes_are_not_compared_with_each_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+    equal = Version.__eq__
+
+    def counted(one: Version, other: object) -> bool:
+        compared.append(other)
+        return equal(one, other)
+
+    versions = [str(n * (2**61 - 1)) for n in range(1, 50)]
+    assert len({hash(Version(version)) for version in versions}) == 1
+    for version in versions:
+        add(store, version, "plain.so")
+    add(store, f"{versions[0]}.0", "plain.so", host="other.example")
+    monkeypatch.setattr(Version, "__eq__", counted)
+    table = build_table(store)
+    assert [item.version for item in table][2:] == [f"{versions[0]}.0", *versions[1:]]
+    assert len(compared) < 10 * len(versions)
+
+
 def test_a_later_file_name_of_another_index_decides_nothing(store: Store) -> None:
     before = build_table(store)
     add(store, "1.0", "plain.so", "ptx-only.so", platform="manylinux_2_40_x86_64")

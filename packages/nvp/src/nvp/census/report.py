@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
+from packaging.utils import canonicalize_version
 from packaging.version import Version
 
 from nvidia_variant_provider.errors import (
@@ -369,6 +370,10 @@ status = 'inspected' AND complete AND (hashed OR NOT EXISTS (
 """The rows for the table of builds: without those of a wheel that was also hashed."""
 
 
+_Build: TypeAlias = tuple[str, str, str, str]
+"""The project, canonical version, label (may be empty) and platform of a build."""
+
+
 def build_table(store: Store) -> list[BuildRecord]:
     """Return the table of builds, from regular wheels that were read completely.
 
@@ -376,7 +381,7 @@ def build_table(store: Store) -> list[BuildRecord]:
     server has several wheels of a build, the last file name represents it. Builds that
     differ between two servers or wheels of one name are left out, with a warning.
     """
-    builds: dict[tuple[str, Version, str, str], dict[str, BuildRecord]] = {}
+    builds: dict[_Build, dict[str, BuildRecord]] = {}
     files: dict[tuple[object, str], str] = {}
     disputed = set()
     with store.intact():
@@ -384,8 +389,9 @@ def build_table(store: Store) -> list[BuildRecord]:
             record = _record(store, row)
             if record is None:
                 continue
-            version, label = Version(record.version), record.label or ""
-            build = record.project, version, label, record.platform
+            # A stranger can choose versions whose hashes are equal, but not texts.
+            version = canonicalize_version(Version(record.version))
+            build = record.project, version, record.label or "", record.platform
             url, file = row["url"], row["filename"]
             server = server_of(url) if is_http(url) else os.path.dirname(url)
             records = builds.setdefault(build, {})
@@ -398,12 +404,20 @@ def build_table(store: Store) -> list[BuildRecord]:
         if any(_differ(first, other) for other in others):
             disputed.add(build)
     if disputed:
-        names = [f"{name} {v}{x and '+' + x}" for name, v, x, _ in sorted(disputed)]
+        lost = [next(iter(builds[x].values())) for x in sorted(disputed, key=_order_of)]
+        names = [
+            f"{x.project} {x.version}{f'+{x.label}' if x.label else ''}" for x in lost
+        ]
         logger.warning(
             "builds are left out, because wheels differ: %s", shown(listed(names, 10))
         )
-    kept = sorted(builds.keys() - disputed)
+    kept = sorted(builds.keys() - disputed, key=_order_of)
     return [list(builds[build].values())[-1] for build in kept]
+
+
+def _order_of(build: _Build) -> tuple[str, Version, str, str]:
+    project, version, label, platform = build
+    return project, Version(version), label, platform
 
 
 def _differ(one: BuildRecord, other: BuildRecord) -> bool:
