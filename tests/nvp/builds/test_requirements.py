@@ -6,7 +6,15 @@ import pytest
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvp.builds.releases import (
+    GpuRequirement,
+    ListedBuild,
+    ListedRelease,
+    ReleaseTable,
+    find_gpu_requirements,
+)
 from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
+from nvp.cli.release_text import say_releases
 from nvp.knowledge.builds import required_projects
 from nvp.metadata.requirements import parse_requirement
 
@@ -121,3 +129,37 @@ def test_a_requirement_of_many_characters_is_not_parsed(
     monkeypatch.setattr("packaging.requirements.Requirement", parsed.append)
     long = ",".join(["torch==2.8.0"] + ["!=1"] * 10_000)
     assert (parse_requirement(long), parsed) == (None, [])
+
+
+def test_many_required_gpu_projects_are_not_compared_with_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stranger's METADATA may have thousands of requirements."""
+    compared: list[object] = []
+    equal = GpuRequirement.__eq__
+
+    def counted(one: GpuRequirement, other: object) -> bool:
+        compared.append(other)
+        return equal(one, other)
+
+    monkeypatch.setattr(GpuRequirement, "__eq__", counted)
+    environment = Environment(cuda_driver_version=CudaVersion(12))
+    requires = [f"a{n}-cu13" for n in range(50)]
+    requires += [f"b{n}-cu12; extra == 'x'" for n in range(50)]
+    file = "demo-1-py3-none-any.whl"
+    build = ListedBuild(
+        file=file, label=None, cuda=None, verdict="unknown", how=None, evidence=None
+    )
+    table = ReleaseTable(
+        project="demo",
+        newest=None,
+        releases=(ListedRelease(version="1", selected=file, builds=(build,)),),
+        gpu_requirements=find_gpu_requirements("demo", requires, environment),
+    )
+    text, _ = say_releases(
+        table, environment, everything=False, every_gpu=False, labels=(), platforms=()
+    )
+    said = [line for line in text if "requires" in str(line)]
+    assert len(said) == 100
+    assert sum("needs a driver" in str(line) for line in said) == 50
+    assert compared == []

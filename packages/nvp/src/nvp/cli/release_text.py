@@ -236,7 +236,8 @@ def _say_open(
         wanted = {*table.extras}
         asked = [x for x in required if not x.extras or wanted & {*x.extras}]
         if any(item.reason for item in asked):
-            asked += [x for x in required if x not in asked and not x.reason]
+            known = {*asked}
+            asked += [x for x in required if x not in known and not x.reason]
         for item in asked or required:
             yield _say_required(project, item, wanted)
     elif not has_driver:
