@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.cxx_libraries import compile_library, needs_cxx, torch_library
 from support.stacks import Installed, make_stack, run_checks
 
@@ -299,6 +302,47 @@ def test_a_damaged_library_of_torch_is_a_note(tmp_path: Path) -> None:
 )
 def test_which_abi_a_name_says(name: bytes, abi: str | None) -> None:
     assert abi_of(name) == abi
+
+
+TOKEN = abi._TOKEN
+ONE_BY_ONE = re.compile(
+    rb"(?P<length>[0-9]+)|L[a-z]n?[0-9]{1,20}E|[ST][0-9A-Z]{0,12}_|(?P<string>Ss)|.",
+    re.DOTALL,
+)
+"""The grammar of names, with a match for each other character."""
+
+PIECES = [b"Ss", b"S", b"T", b"L", b"s", b"_", b"S0_", b"T_", b"Lj4E", b"Lin12E", b"E"]
+PIECES += [b"1", b"2", b"07", b"Z", b"\n", b"\xff", b"S" + b"9" * 13 + b"_"]
+PIECES += [b"Lj" + b"1" * 21 + b"E"]
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=3))).map(b"".join)
+)
+def test_a_match_may_take_many_characters(name: bytes) -> None:
+    expected, at = False, 0
+    while match := ONE_BY_ONE.match(name, at):
+        if match["string"]:
+            expected = True
+            break
+        at = match.end() + int((match["length"] or b"0")[:6])
+    assert (abi_of(name) == "old") == expected
+
+
+def test_a_long_name_takes_few_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may have thousands of names with 65,000 bytes each."""
+    taken: list[bytes] = []
+
+    class Counted:
+        def match(self, name: bytes, at: int) -> re.Match[bytes] | None:
+            match = TOKEN.match(name, at)
+            taken.extend([match[0]] if match else [])
+            return match
+
+    monkeypatch.setattr(abi, "_TOKEN", Counted())
+    for piece in (b"v", b"T", b"S", b"L", b"S_", b"Lj4E", b"\n"):
+        assert abi_of(b"_ZN2at" + piece * 9000 + b"1SsSs") == "old"
+    assert len(taken) < 100
 
 
 def test_names_of_torch() -> None:

@@ -45,11 +45,12 @@ _FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
+    rb"|(?P<string>Ss)"  # std::string of the old ABI
+    # One match takes everything up to a length or Ss: names may have 65,000 bytes.
+    rb"|(?:[^0-9LST]+"
     rb"|L[a-z]n?[0-9]{1,20}E"  # a number that is a template argument
     rb"|[ST][0-9A-Z]{0,12}_"  # a substitution for an earlier name
-    rb"|(?P<string>Ss)"  # std::string of the old ABI
-    rb"|.",
-    re.DOTALL,
+    rb"|(?!Ss)[LST])+"
 )
 
 
