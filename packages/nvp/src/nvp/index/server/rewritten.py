@@ -24,7 +24,6 @@ from ..selection.core_metadata import EvaluatedWheel, HeldWheel, SentWheel
 from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 _LOCAL = struct.Struct("<4s5H3I2H")
-_LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
 _ZIP64 = struct.Struct("<2H2Q")
 
 
@@ -104,7 +103,7 @@ class HoldingBack:
         position = min(self._left, len(data))
         self._left -= position
         while not self._left and position < len(data):
-            size = _member_size(data[position : position + _LONGEST_HEADER])
+            size = _member_size(data, position)
             self._holds = size == 0
             if not size:
                 break
@@ -115,17 +114,18 @@ class HoldingBack:
         return data[:position]
 
 
-def _member_size(data: bytes) -> int | None:
-    """Return the size of a member and its header, from the first bytes of the header.
+def _member_size(data: bytes, at: int) -> int | None:
+    """Return the size of a member and its header, which starts at a position.
 
     :returns: 0 for a member that may change; ``None`` if more bytes are needed.
     """
-    if not data.startswith(b"PK\x03\x04"[: len(data)]):
+    if not data.startswith(b"PK\x03\x04"[: len(data) - at], at):
         return 0
-    if len(data) < _LOCAL.size:
+    if len(data) < at + _LOCAL.size:
         return None
-    fields = _LOCAL.unpack_from(data)
-    start, end = _LOCAL.size + fields[9], _LOCAL.size + sum(fields[9:])
+    fields = _LOCAL.unpack_from(data, at)
+    start = at + _LOCAL.size + fields[9]
+    end = start + fields[10]
     if len(data) < end:
         return None
     packed: int = fields[7]
@@ -133,8 +133,8 @@ def _member_size(data: bytes) -> int | None:
         kind, length, _, packed = _ZIP64.unpack(data[start:end].ljust(20, b"\0")[:20])
         if kind != 1 or length < 16:
             return 0
-    changes = data[:start].endswith((b".dist-info/METADATA", b".dist-info/RECORD"))
-    return 0 if changes or fields[2] & 8 else end + packed
+    changes = data[at:start].endswith((b".dist-info/METADATA", b".dist-info/RECORD"))
+    return 0 if changes or fields[2] & 8 else end - at + packed
 
 
 async def pass_on(
