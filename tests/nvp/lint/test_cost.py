@@ -10,6 +10,8 @@ import pytest
 from support.containers import BINARIES, write_wheel
 from support.documents import PROVIDER, document, nvidia
 from support.paths import FIXTURES
+from support.reports import lib
+from support.reports import wheel as report_of
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import read_metadata
@@ -17,12 +19,17 @@ from nvidia_variant_provider.resolution import inputs
 from nvidia_variant_provider.resolution.ordering import order
 from nvp.cli import main
 from nvp.gpu_code import inspection
-from nvp.gpu_code.report import WheelReport
+from nvp.gpu_code.report import LibraryReport, WheelReport
 from nvp.lint import files, selection
+from nvp.lint.content_rules import check_content
+from nvp.lint.findings import Collector
 from nvp.lint.runner import check_paths
+from nvp.wheels.archive import parse_wheel_name
 
 FIXTURE = FIXTURES / "variants-json"
 FILE = FIXTURE / "torch-2.8.0-variants.json"
+
+LABELED = "demo-1.0-py3-none-linux_x86_64-x.whl"
 
 
 def test_the_answer_of_a_machine_is_computed_once(
@@ -135,3 +142,30 @@ def test_a_release_is_searched_once_for_labels(
     (tmp_path / "demo-1.0-variants.json").write_text("{}")
     check_paths([tmp_path])
     assert 0 < len(asked) < 5
+
+
+def declared(*values: str) -> dict[str, object]:
+    return {"variants": {"x": {"nvidia": {"sm_arch": list(values)}}}}
+
+
+def test_foreign_libraries_are_not_compared_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[object] = []
+    equal = LibraryReport.__eq__
+
+    def counted(one: LibraryReport, other: object) -> bool:
+        compared.append(other)
+        return equal(one, other)
+
+    monkeypatch.setattr(LibraryReport, "__eq__", counted)
+    items = [
+        lib("90_real", path=f"demo/{n}.so", machine=("x86_64", "aarch64")[n % 2])
+        for n in range(50)
+    ]
+    report, name = report_of(*items, path=LABELED), parse_wheel_name(LABELED)
+    outside, inside = Collector(LABELED), Collector(LABELED)
+    check_content(report, name, declared("80_real"), outside=outside, inside=inside)
+    assert [code for code, _ in outside.problems] == ["NV513"]
+    assert "NV501" in [code for code, _ in inside.problems]
+    assert compared == []

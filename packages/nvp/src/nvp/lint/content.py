@@ -230,7 +230,8 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     platforms = {tag.platform for tag in name.tags}
     foreign = foreign_libraries(report, name)
     native = [x for x in report.libraries if x.machine in _PROCESSORS]
-    native = [x for x in native if x not in foreign]
+    known = set(map(id, foreign))
+    native = [x for x in native if id(x) not in known]
     if native:
         # Wheels may contain programs and libraries for other machines, such as helpers
         # that are copied to a device. Report only files that the tag's platform loads.

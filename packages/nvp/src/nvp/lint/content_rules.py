@@ -77,7 +77,8 @@ def check_content(
     foreign = foreign_libraries(report, name)
     if foreign and len(foreign) == len(report.libraries):
         return
-    kept = tuple(x for x in report.libraries if x not in foreign)
+    known = set(map(id, foreign))
+    kept = tuple(x for x in report.libraries if id(x) not in known)
     report = replace(report, libraries=kept)
     wheel = describe_wheel(report, name, document)
     if wheel is None:
