@@ -20,7 +20,8 @@ from nvidia_variant_provider.resolution.ordering import order
 from nvp.cli import main
 from nvp.gpu_code import inspection
 from nvp.gpu_code.report import LibraryReport, WheelReport
-from nvp.lint import files, selection
+from nvp.lint import content, content_rules, files, selection
+from nvp.lint.content import describe_wheel
 from nvp.lint.content_rules import check_content
 from nvp.lint.findings import Collector
 from nvp.lint.runner import check_paths
@@ -146,6 +147,47 @@ def test_a_release_is_searched_once_for_labels(
 
 def declared(*values: str) -> dict[str, object]:
     return {"variants": {"x": {"nvidia": {"sm_arch": list(values)}}}}
+
+
+@pytest.mark.parametrize("stubs", [{}, {"80_real": 1, "90_virtual": 1}])
+def test_libraries_with_the_same_targets_are_compared_once(
+    stubs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel of a stranger has thousands of libraries, and thousands of values."""
+    judged: list[object] = []
+    for module, name in (
+        (content, "property_value"),
+        (content, "reaches"),
+        (content_rules, "_jit_toolkit"),
+    ):
+        real = getattr(module, name)
+
+        def counted(*arguments: Any, real: Any = real) -> Any:
+            judged.append(arguments)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    def steps(libraries: int, repeats: int) -> int:
+        content._named.cache_clear()
+        paths = [f"demo/{n}.so" for n in range(libraries)]
+        code = ("80_real", "90_virtual")
+        items = [lib(*code, path=x, stubs=stubs, machine="x86_64") for x in paths]
+        document = declared(*["70_real", "80_real", "90_virtual"] * repeats)
+        report, name = report_of(*items, path=LABELED), parse_wheel_name(LABELED)
+        wheel = describe_wheel(report, name, document)
+        assert wheel is not None
+        lacking = ["80_real", "90_virtual"] if stubs else ["70_real"]
+        assert [item.value for item in wheel.shortfalls] == lacking
+        for item in wheel.shortfalls:
+            assert [unit.name for unit in item.units] == paths
+        judged.clear()
+        content._named.cache_clear()
+        outside, inside = Collector(LABELED), Collector(LABELED)
+        check_content(report, name, document, outside=outside, inside=inside)
+        return len(judged)
+
+    assert 0 < steps(1, 1) == steps(9, 1) == steps(9, 9)
 
 
 def test_foreign_libraries_are_not_compared_with_the_others(

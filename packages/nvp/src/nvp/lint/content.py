@@ -9,7 +9,8 @@ import enum
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import join, listed, shown
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
@@ -27,6 +28,9 @@ from ..wheels.archive import WheelName
 from .findings import Checks, Problem
 from .labels import Claim, claim_of, labels_of
 from .spelling import corrected, has_unknown
+
+_Kind: TypeAlias = tuple[frozenset[str], frozenset[str]]
+"""The targets and the stubs of a unit, which decide what it lacks."""
 
 
 class Lack(enum.Enum):
@@ -111,6 +115,7 @@ def describe_wheel(
     declared = claim_of(features)
     values = [f"{number}_real" for number in declared.real]
     values += [f"{number}_virtual" for number in declared.virtual]
+    values = list(dict.fromkeys(values))  # a label may list a value thousands of times
     return DeclaringWheel(
         report=report,
         units=units,
@@ -144,13 +149,15 @@ def letter_of(unit: Unit, value: str) -> str:
     unit has generic code, or no code, for the number.
     """
     number, _, kind = parse_target(value)
-    letters = {
-        letter
-        for target in unit.targets
-        for own_number, letter, own_kind in [parse_target(target)]
-        if (own_number, own_kind) == (number, kind)
-    }
-    return min(letters, default="")
+    return _letters(unit.targets).get((number, kind), "")
+
+
+@lru_cache(maxsize=2**16)  # many libraries of a wheel have the same targets
+def _letters(targets: frozenset[str]) -> Mapping[tuple[int, str], str]:
+    letters: dict[tuple[int, str], str] = {}
+    for number, letter, kind in map(parse_target, targets):
+        letters[number, kind] = min(letter, letters.get((number, kind), letter))
+    return letters
 
 
 def _declared_features(
@@ -166,31 +173,45 @@ def _declared_features(
 def _find_shortfalls(
     values: Sequence[str], units: Sequence[Unit], loaded: Sequence[Unit]
 ) -> Iterator[Shortfall]:
+    # Many libraries of a wheel have the same targets: judge one of each kind.
+    kinds: dict[_Kind, Unit] = {}
+    for unit in loaded or units:
+        kinds.setdefault(_kind_of(unit), unit)
+
+    @cache
+    def having(found: frozenset[_Kind]) -> Sequence[Unit]:
+        return [unit for unit in loaded or units if _kind_of(unit) in found]
+
     for value in values:
-        if not loaded:
-            stubs = [unit for unit in units if _has_stub(unit, value)]
-            if stubs:
-                yield Shortfall(value=value, lack=Lack.EMPTY_CUBINS, units=stubs)
-            continue
-        lacking = [x for x in loaded if value not in map(property_value, x.targets)]
-        if lacking:
-            yield _classify(value, lacking)
+        if loaded:
+            lacking = [x for x in kinds.values() if value not in _named(x.targets)]
+            lack, judged = _classify(value, lacking)
+        else:
+            lack = Lack.EMPTY_CUBINS
+            judged = [x for x in kinds.values() if value in _named(x.stubs)]
+        if judged:
+            every = having(frozenset(map(_kind_of, judged)))
+            yield Shortfall(value=value, lack=lack, units=every)
 
 
-def _classify(value: str, lacking: Sequence[Unit]) -> Shortfall:
+def _kind_of(unit: Unit) -> _Kind:
+    return unit.targets, unit.stubs
+
+
+def _classify(value: str, lacking: Sequence[Unit]) -> tuple[Lack, Sequence[Unit]]:
     failing = [unit for unit in lacking if not reaches(unit, value)]
     if not failing:
-        return Shortfall(value=value, lack=Lack.OTHER_NAME, units=lacking)
-    if any(_has_stub(unit, value) for unit in failing):
-        return Shortfall(value=value, lack=Lack.EMPTY_CUBINS, units=failing)
+        return Lack.OTHER_NAME, lacking
+    if any(value in _named(unit.stubs) for unit in failing):
+        return Lack.EMPTY_CUBINS, failing
     if specific := [unit for unit in failing if letter_of(unit, value)]:
-        return Shortfall(value=value, lack=Lack.SPECIFIC_CODE, units=specific)
-    lack = Lack.NO_PTX if value.endswith("_virtual") else Lack.NO_CODE
-    return Shortfall(value=value, lack=lack, units=failing)
+        return Lack.SPECIFIC_CODE, specific
+    return Lack.NO_PTX if value.endswith("_virtual") else Lack.NO_CODE, failing
 
 
-def _has_stub(unit: Unit, value: str) -> bool:
-    return value in map(property_value, unit.stubs)
+@lru_cache(maxsize=2**16)
+def _named(targets: frozenset[str]) -> frozenset[str | None]:
+    return frozenset(map(property_value, targets))
 
 
 _PLATFORM = re.compile(

@@ -267,8 +267,9 @@ def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
     """
     if not wheel.loaded:
         return
+    declared = {*wheel.values}
     for name, targets in wheel.truth.lacking.items():
-        undeclared = [target for target in targets if target not in wheel.values]
+        undeclared = [target for target in targets if target not in declared]
         if undeclared:
             yield Problem(
                 wheel.at(SM_ARCH),
@@ -374,7 +375,13 @@ def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str
     if not wheel.names_targets:
         values = [v for v in wheel.truth.sm_arch if v.endswith("_virtual")]
     lower = wheel.declared.lower or OLDEST
+    seen = set()
     for unit in wheel.loaded:
+        # Many libraries of a wheel have the same code: the first stands for them.
+        code = unit.targets, *(frozenset(x.items()) for x in unit.choices())
+        if code in seen:
+            continue
+        seen.add(code)
         for value in values:
             for gpu in gpus_of(value):
                 relies = value.endswith("_virtual") or unit.how(gpu) == PTX
