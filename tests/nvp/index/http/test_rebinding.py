@@ -395,3 +395,31 @@ def test_few_names_are_cached(
         assert asyncio.run(finder.find(f"https://{name}/")) is Nearness.ELSEWHERE
     assert resolver.asked == names
     assert len(finder._addresses) <= 3
+
+
+def test_few_addresses_of_a_name_are_looked_at_and_used(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at an address takes 30 µs, and a name may have thousands of them."""
+    private = [f"10.0.0.{number}" for number in range(32)]
+    resolver.answers["many.example"] = [" ".join([*private, ELSEWHERE])]
+    seen: list[str] = []
+    real = connecting._of_address
+
+    def look(text: str) -> Nearness:
+        seen.append(text)
+        return real(text)
+
+    monkeypatch.setattr(connecting, "_of_address", look)
+    finder = NearnessFinder()
+
+    async def use() -> tuple[str, ...]:
+        for _ in range(3):  # the locations are cached with the addresses
+            near = await finder.find("https://many.example/")
+            assert near is Nearness.NETWORK
+        assert [*await finder.resolve("many.example")] == private
+        return await finder.addresses_of("many.example")
+
+    assert asyncio.run(use()) == tuple(private)
+    assert seen == private
+    assert resolver.asked == ["many.example"]

@@ -12,11 +12,12 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass  # noqa: TID251  # no connection
@@ -51,18 +52,17 @@ _EXAMPLES = ipaddress.IPv6Network("3fff::/20")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The global IPv6 addresses; all others are local or unassigned."""
 
-_CLOUD = frozenset(
-    map(
-        ipaddress.ip_address,
-        ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"),
-    )
-)
+_CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
 Python, the first is global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED, _HOSTS = 60.0, 5.0, 10_000
 """The number of seconds for which the addresses of a name are cached, and for which a
 page waits until the names of its servers are resolved; the most names in the cache."""
+
+_ADDRESSES = 32
+"""The number of addresses of a name that are looked at, and that connections may use. A
+content network gives at most about 16 to a name; a hostile name has thousands."""
 
 _LOOKUPS = threading.BoundedSemaphore(128)
 """The lookups for pages at the same time. A lookup lasts until the system gives up."""
@@ -95,7 +95,7 @@ class NearnessFinder:
         # The most public location that was accepted for each host. Later addresses of
         # the host, and servers to which its pages lead, must not be more local.
         self._accepted: dict[str, Nearness] = {}
-        self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._addresses: dict[str, tuple[float, Mapping[str, Nearness]]] = {}
 
     async def find(self, url: str) -> Nearness:
         """Return the location of the server of ``url``.
@@ -108,16 +108,16 @@ class NearnessFinder:
         host = connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
             return Nearness.MACHINE
-        since, addresses = self._addresses.get(host, (-_RESOLVED, ()))
+        since, addresses = self._addresses.get(host, (-_RESOLVED, {}))
         if time.monotonic() - since >= _RESOLVED:
             # A page may give many names that nobody resolves.
             try:
                 looking = self.resolve(host, _LOOKUPS)
                 addresses = await asyncio.wait_for(looking, _NAMED)
             except (OSError, UnicodeError, asyncio.TimeoutError):
-                self._addresses[host] = time.monotonic(), ()
+                self._addresses[host] = time.monotonic(), {}
         unknown = self._accepted.get(host, Nearness.ELSEWHERE)
-        return max(map(_of_address, addresses), default=unknown)
+        return max(addresses.values(), default=unknown)
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the most public addresses of a host.
@@ -126,8 +126,8 @@ class NearnessFinder:
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self.resolve(host)
-        near = self._accept(host, max(map(_of_address, addresses)))
-        public = tuple(item for item in addresses if _of_address(item) >= near)
+        near = self._accept(host, max(addresses.values()))
+        public = tuple(item for item, where in addresses.items() if where >= near)
         if not public:
             raise OSError(f"{host} has moved to an address that is nearer")
         return public
@@ -139,25 +139,19 @@ class NearnessFinder:
 
     async def resolve(
         self, host: str, most: threading.Semaphore | None = None
-    ) -> tuple[str, ...]:
-        """Return all addresses of a host, which are cached for a minute.
+    ) -> Mapping[str, Nearness]:
+        """Return the addresses of a host, which are cached for a minute.
 
         :param most: limits the lookups; see `call_in_daemon`.
         :raises OSError, UnicodeError: see `addresses_of`.
         """
         if _is_address(host):
-            return (host,)
+            return {host: _of_address(host)}
         if len(self._addresses) > _HOSTS:  # pages may name other hosts each time
             self._addresses.clear()
-        since, addresses = self._addresses.get(host, (0.0, ()))
+        since, addresses = self._addresses.get(host, (0.0, {}))
         if not addresses or time.monotonic() - since > _RESOLVED:
-            # getaddrinfo() also reads short forms of addresses, such as 127.1.
-            entries = await call_in_daemon(
-                lambda name: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM),
-                host,
-                most,
-            )
-            addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            addresses = await call_in_daemon(_look_up, host, most)
             self._addresses[host] = time.monotonic(), addresses
         return addresses
 
@@ -202,18 +196,24 @@ def connected_host(url: str) -> str:
         return urlsplit(url).hostname or ""  # an invalid URL is never read
 
 
+def _look_up(host: str) -> dict[str, Nearness]:
+    # getaddrinfo() also reads short forms of addresses, such as 127.1.
+    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    found = dict.fromkeys(str(entry[4][0]) for entry in entries)
+    return {address: _of_address(address) for address in islice(found, _ADDRESSES)}
+
+
 def _is_address(host: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _of_address(text: str) -> Nearness:
     address = ipaddress.ip_address(text)
     is_local = address.is_loopback or address.is_unspecified or address.is_link_local
-    if is_local or address in _CLOUD:
+    if is_local or str(address) in _CLOUD:
         return Nearness.MACHINE
     is_far = address.is_global
     if isinstance(address, ipaddress.IPv6Address):
