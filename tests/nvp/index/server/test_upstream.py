@@ -31,9 +31,9 @@ from support.pages import (
 )
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import pages
+from nvp.index.http import html_links, pages
 from nvp.index.http.client import Client
-from nvp.index.http.pages import parse_page, parse_projects
+from nvp.index.http.pages import find_projects, parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.selection.pieces import read_local
 from nvp.index.server import upstream
@@ -181,6 +181,10 @@ def test_lists_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"projects": [{"name": name} for name in "abc"]}).encode()
     with pytest.raises(UpstreamError, match="more than 2 projects"):
         parse_projects(body, JSON, URL)
+    monkeypatch.setattr(html_links, "_MOST_LINKS", 2)
+    for read in (parse_projects, find_projects):
+        with pytest.raises(UpstreamError, match="more than 2 links"):
+            read(b"<a href=x/>x</a>" * 4, HTML, URL)
     for body, kind in (
         (b"{}", JSON),
         (b"[", JSON),

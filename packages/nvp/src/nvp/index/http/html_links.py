@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from email.message import Message
 from typing import Any
@@ -36,6 +36,9 @@ memory. HTML has about 300."""
 _TAGS, _BYTES_OF_TAG = 100_000, 20
 """The maximum number of tags: `_TAGS`, plus one for every `_BYTES_OF_TAG` bytes of the
 page, because parsing each takes microseconds. Tags on PyPI have about 120 bytes."""
+
+_MOST_LINKS = 1_000_000
+"""The maximum number of links. The list of all projects of PyPI has 0.8 million."""
 
 _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
@@ -213,11 +216,26 @@ def read_links(
     :raises TooMuchError: the page exceeds a limit.
     """
     target = _Target([] if metas is None else metas)
+    few = at_most(_MOST_LINKS, "links")
     for _ in _parse(body, content_type, target):
         # The text of the last link may continue in the next piece.
-        yield from target.links[:-1]
+        few(len(links := target.links[:-1]))
+        yield from links
         del target.links[:-1]
     yield from target.links
+
+
+def at_most(most: int, what: str) -> Callable[[int], None]:
+    """Return a function that counts parts of a page, and raises `TooMuchError`."""
+    left = most
+
+    def few(number: int) -> None:
+        nonlocal left
+        left -= number
+        if left < 0:
+            raise TooMuchError(f"it has more than {most} {what}")
+
+    return few
 
 
 def _is_for_all(reference: str) -> bool:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from html import escape
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
@@ -30,6 +30,7 @@ from nvidia_variant_provider.strict_json import (
 
 from .html_links import (
     TooMuchError,
+    at_most,
     file_of_link,
     find_base,
     find_plain_base,
@@ -85,6 +86,10 @@ _FILES, _BYTES_OF_FILE = 25_000, 400
 file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
+
+_MOST_TAGS = 1_000_000
+"""The maximum number of tags of a page for installers. Real pages have 3 for each file,
+and lists of directories as tables have 14."""
 
 _LEAST_MEMORY, _TIMES = 8 * 1024 * 1024, 4
 """The bytes of memory for the values of each JSON page, and for each of its bytes."""
@@ -320,7 +325,7 @@ def _read_json(
     def make_file(item: dict[str, Any]) -> Any:
         if "filename" not in item or "url" not in item:
             return item
-        few()
+        few(1)
         file = _json_file(item, url)
         if exact and not (file and is_plain_entry(item, file)):
             raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
@@ -403,17 +408,23 @@ def _is_version(value: Any) -> bool:
 def _read_html(
     body: bytes, content_type: str, url: str, project: str, *, exact: bool
 ) -> model.ProjectDetail:
+    if exact and body.count(b"<") > _MOST_TAGS:
+        raise TooMuchError(f"it has more than {_MOST_TAGS} tags")
     base = _find_base(body, content_type, url, exact=exact)
     few = _most_files(body)
     files = []
     metas: list[tuple[str, str]] = []
     for number, link in enumerate(read_links(body, content_type, metas), 1):
-        if exact and not is_plain_link(link, base):
-            raise ValueError(f"link {number} is not the same for all installers")
+        if exact:
+            few(1)  # whether or not it is a file, because the check takes long
+            if not is_plain_link(link, base):
+                raise ValueError(f"link {number} is not the same for all installers")
         file = file_of_link(link, base)
-        if file is not None:
-            few()
-            files.append(file)
+        if file is None:
+            continue
+        if not exact:
+            few(1)
+        files.append(file)
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
     if exact:
@@ -437,13 +448,5 @@ def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
     return base
 
 
-def _most_files(body: bytes) -> Callable[[], None]:
-    """Return a function to call once per file; it raises above the maximum number."""
-    most = _FILES + len(body) // _BYTES_OF_FILE
-    number = count(1)
-
-    def few() -> None:
-        if next(number) > most:
-            raise TooMuchError(f"it has more than {most} files")
-
-    return few
+def _most_files(body: bytes) -> Callable[[int], None]:
+    return at_most(_FILES + len(body) // _BYTES_OF_FILE, "files")
