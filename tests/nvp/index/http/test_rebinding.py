@@ -397,6 +397,31 @@ def test_few_names_are_cached(
     assert len(finder._addresses) <= 3
 
 
+def test_few_locations_are_recorded_and_other_servers_move_no_nearer(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If names were forgotten, a page with many of them could make others move."""
+    monkeypatch.setattr(connecting, "_HOSTS", 2)
+    monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
+    names = [f"{number}.example" for number in range(9)]
+    resolver.answers |= {key: [ELSEWHERE, "127.0.0.1"] for key in names}
+    finder = NearnessFinder()
+
+    async def use() -> None:
+        assert await finder.find_most("http://127.0.0.1/") is Nearness.MACHINE
+        for name in names:
+            assert await finder.may_lead("http://127.0.0.1/", f"https://{name}/")
+        assert len(finder._accepted) == 2
+        for name in names:
+            with pytest.raises(OSError, match="has moved"):
+                await finder.addresses_of(name)
+            assert await finder.find_most(f"https://{name}/") is Nearness.ELSEWHERE
+        # The servers of the user are recorded first.
+        assert await finder.addresses_of("127.0.0.1") == ("127.0.0.1",)
+
+    asyncio.run(use())
+
+
 def test_few_addresses_of_a_name_are_looked_at_and_used(
     resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -350,6 +350,19 @@ def test_where_a_page_may_lead(start_: str, end: str, may: bool) -> None:
     assert asyncio.run(NearnessFinder().may_lead(start_, end)) is may
 
 
+@pytest.mark.parametrize(("length", "may"), [(253, True), (254, False)])
+def test_no_page_names_a_server_with_an_overlong_name(
+    length: int, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page can have names of 64 KB, which would be kept: 200 MB after 50 pages."""
+    found = [(0, 0, 0, "", ("93.184.216.34", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    url = f"https://{('a' * 49 + '.') * 5}{'a' * (length - 250)}./"
+    finder = NearnessFinder()
+    assert asyncio.run(finder.may_lead("https://93.184.216.35/", url)) is may
+    assert len(finder._addresses) == may
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0.0.0.0"])
 def test_other_machines_get_no_url_of_this_one(host: str, inner: RangeServer) -> None:
     """On another machine, the URL would be that of another server."""

@@ -46,11 +46,9 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 (RFC 6052), ``::/96`` and ``::ffff:0:0/96`` (RFC 4291), ``::ffff:0:0:0/96`` (RFC 2765).
 """
 
-_EXAMPLES = ipaddress.IPv6Network("3fff::/20")
-"""Addresses for documentation (RFC 9637), which Python treats as global."""
-
-_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""The global IPv6 addresses; all others are local or unassigned."""
+_EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))
+"""Addresses for documentation (RFC 9637), which Python treats as global; and the global
+IPv6 addresses, as all others are local or unassigned."""
 
 _CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
@@ -58,7 +56,9 @@ Python, the first is global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED, _HOSTS = 60.0, 5.0, 10_000
 """The number of seconds for which the addresses of a name are cached, and for which a
-page waits until the names of its servers are resolved; the most names in the cache."""
+page waits until the names of its servers are resolved; the most names in a cache."""
+
+_LONGEST_HOST = 254  # with the dot at its end, no name of a server is longer (RFC 1035)
 
 _ADDRESSES = 32
 """The number of addresses of a name that are looked at, and that connections may use. A
@@ -110,7 +110,6 @@ class NearnessFinder:
             return Nearness.MACHINE
         since, addresses = self._addresses.get(host, (-_RESOLVED, {}))
         if time.monotonic() - since >= _RESOLVED:
-            # A page may give many names that nobody resolves.
             try:
                 looking = self.resolve(host, _LOOKUPS)
                 addresses = await asyncio.wait_for(looking, _NAMED)
@@ -134,6 +133,8 @@ class NearnessFinder:
 
     def _accept(self, host: str, near: Nearness) -> Nearness:
         """Record the `Nearness` of a host; return the most public one so far."""
+        if len(self._accepted) >= _HOSTS and host not in self._accepted:
+            return Nearness.ELSEWHERE  # others must not move nearer, too
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 
@@ -158,27 +159,27 @@ class NearnessFinder:
     async def find_most(self, url: str) -> Nearness:
         """Return the most public location so far of the server of ``url``."""
         host = connected_host(url)
-        if self._accepted.get(host) is not Nearness.ELSEWHERE:
-            self._accept(host, await self.find(url))
-        return self._accepted[host]
+        if self._accepted.get(host) is Nearness.ELSEWHERE:
+            return Nearness.ELSEWHERE
+        return self._accept(host, await self.find(url))
 
-    async def may_lead(
-        self, start: str, end: str, near: int = Nearness.MACHINE
-    ) -> bool:
+    async def may_lead(self, start: str, end: str, near: int = 0) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
         ``end`` must not be more local than ``start``. HTTPS URLs with a host name in a
-        private network are an exception, for mirrors inside companies. This is safe: a
-        server without a certificate for that name receives no request.
+        private network are an exception, for mirrors inside companies: a server without
+        a certificate for that name receives no request.
 
         :param near: the location of ``start`` that another process has found.
         """
-        there, parts = await self.find(end), urlsplit(end)
-        first = max(await self.find_most(start), near)
-        is_named = not _is_address(parts.hostname or "")
-        may = there >= first or (
-            there is Nearness.NETWORK and is_named and parts.scheme == "https"
-        )
+        parts = urlsplit(end)
+        host = parts.hostname or ""
+        if len(host) > _LONGEST_HOST:
+            return False
+        there = await self.find(end)
+        may = there >= max(await self.find_most(start), near)
+        if there is Nearness.NETWORK and parts.scheme == "https":
+            may = may or not _is_address(host)
         if may:
             self._accept(connected_host(end), there)
         return may
@@ -249,7 +250,6 @@ def make_connections(
     """Create an HTTP client with its own pool of connections.
 
     :param url: the requested URL, for errors.
-    :param finder: finds and checks the addresses of servers.
     :raises UpstreamError: see `read_proxy`.
     """
     # A limit would let a server that hangs delay the requests to others. `Client`, and
