@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pip._internal.models.link import Link
 
 from nvidia_variant_provider.errors import redacted
+from nvp.index.http import urls
 from nvp.index.http.logins import with_user
 from nvp.index.http.replies import authorization_after
 from nvp.index.http.urls import (
@@ -204,6 +205,20 @@ def test_a_server_of_very_many_letters(start: str) -> None:
 def test_long_references_are_read_in_linear_time() -> None:
     for start in ("../", "/", "a:", "%41", "http://a:"):
         assert not is_plain(start * 20_000 + "\\")
+
+
+@pytest.mark.parametrize("length", [1000, 3000])
+def test_no_long_texts_are_kept(length: int) -> None:
+    """1,024 texts of 64 KB took 128 MB."""
+    kept, text = (urls._folder, urls._server_of), "a" * length
+    for cache in kept:
+        cache.cache_clear()
+    folder = f"https://index.example:8443/simple/{text}/"
+    assert absolute_url(f"{text}/x", URL) == f"{folder}x"
+    assert server_of(f"http://u:p@{text}.example/x") == f"http://{text}.example"
+    assert server_of(f"http://{text}@h.example:80/x") == "http://h.example"
+    sizes = [cache.cache_info().currsize for cache in kept]
+    assert sizes == ([1, 2] if length == 1000 else [0, 0])
 
 
 @given(st.lists(st.sampled_from(_PARTS), max_size=8).map("".join))

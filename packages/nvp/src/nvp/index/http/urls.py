@@ -44,6 +44,7 @@ HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 
 # To resolve a URL takes 40 times its memory, and quadratic time for a long server name.
 _LONGEST = 65_536
+_LONGEST_KEPT = 2_000  # for texts in a cache; real URLs have about 100 characters
 _LONG_SERVER = re.compile(r"[^/?#]*/[\t\r\n]*/(?=[^/?#]*[^\0-\x7f])[^/?#]{1000}")
 
 JSON_PAGE, HTML_PAGE = "index.json", "index.html"
@@ -227,12 +228,9 @@ def path_of_file_url(url: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Return whether ``host`` can only be this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,14 +298,16 @@ class Settings:
 
 def server_of(url: str) -> str:
     """Return the scheme, host and port of ``url``: the scope of its credentials."""
-    return _server_of("/".join(url.split("/", 3)[:3]))
+    start = "/".join(url.split("/", 3)[:3])
+    find = _server_of if len(start) <= _LONGEST_KEPT else _server_of.__wrapped__
+    return find(start)
 
 
 @lru_cache(maxsize=1024)
 def _server_of(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].lower()
-    if ":" in host or not host.isascii():
+    if len(host) <= _LONGEST_KEPT and (":" in host or not host.isascii()):
         import httpx
 
         # Responses have the URL in this form: in ASCII, and without a default port.
@@ -367,7 +367,8 @@ def absolute_url(reference: Any, base: str) -> str | None:
     if _PLAIN_URL.fullmatch(reference):
         return reference
     if match := _PLAIN_PATH.fullmatch(reference):
-        folder = _folder(match[1] or "./", base)
+        find = _folder if len(reference) + len(base) <= _LONGEST_KEPT else _join
+        folder = find(match[1] or "./", base)
         return None if folder is None else folder + match[2]
     return _join(reference, base)
 
@@ -378,11 +379,6 @@ def is_long(reference: str, base: str) -> bool:
     return is_large or any(map(_LONG_SERVER.match, (reference, base)))
 
 
-@lru_cache(maxsize=1024)
-def _folder(reference: str, base: str) -> str | None:
-    return _join(reference, base)
-
-
 def _join(reference: str, base: str) -> str | None:
     try:
         url = urljoin(base, reference.strip())
@@ -391,6 +387,9 @@ def _join(reference: str, base: str) -> str | None:
     except ValueError:
         return None
     return url if valid and parts.scheme and is_text(url) else None
+
+
+_folder = lru_cache(maxsize=1024)(_join)
 
 
 def is_text(value: Any) -> bool:
