@@ -18,14 +18,11 @@ from support.strategies import documents
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution import resolver
-from nvidia_variant_provider.resolution.ordering import Mismatch
+from nvidia_variant_provider.resolution.ordering import Mismatch, Rejections
 from nvp import api
 from nvp.knowledge.tables import can_exist, driver_versions
-from nvp.matrix.cells import (
-    all_capabilities,
-    describe_pairs,
-    find_cells,
-)
+from nvp.matrix import changes
+from nvp.matrix.cells import all_capabilities, describe_pairs, find_cells
 from nvp.matrix.changes import (
     CHANGED,
     GAINED,
@@ -71,19 +68,37 @@ def pairs_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], PairCh
 
 def test_a_reason_is_searched_among_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise, a hostile release takes minutes: it has a reason for each pair."""
-    explained = set()
-    explain = resolver.explain
+    searched: set[str] = set()
+    explained: list[Mismatch] = []
+    search, explain = Rejections.__getitem__, resolver.explain
 
-    def count(mismatch: Mismatch, *arguments: Any, **options: Any) -> Any:
-        explained.add(mismatch.wanted)
+    def count(self: Rejections, label: str) -> Any:
+        searched.add(label)
+        return search(self, label)
+
+    def count_explained(mismatch: Mismatch, *arguments: Any, **options: Any) -> Any:
+        explained.append(mismatch)
         return explain(mismatch, *arguments, **options)
 
-    monkeypatch.setattr(resolver, "explain", count)
-    labels = {f"x{number:03}": nvidia(f"99.{number}") for number in range(99)}
-    pairs = pairs_of(CU130_ONLY, document(labels), all_pairs=False)
-    assert LOST in {pair.change for pair in pairs.values()}
-    assert len(pairs) == EXISTING
-    assert len(explained) == 50
+    monkeypatch.setattr(Rejections, "__getitem__", count)
+    for module in (resolver, changes):
+        monkeypatch.setattr(module, "explain", count_explained, raising=False)
+    labels: dict[str, Any] = {f"x{n:03}": nvidia(f"99.{n}") for n in range(99)}
+    for label in ("x001", "x002", "x003"):
+        labels[label]["nvidia"] |= {f"f{n}": ["a"] for n in range(30)}
+    few = {label: labels[label] for label in ("x001", "x002", "x003")}
+    for new, judged in ((labels, 50), (few, 3)):
+        searched.clear()
+        explained.clear()
+        pairs = pairs_of(CU130_ONLY, document(new), all_pairs=False)
+        lost = [pair for pair in pairs.values() if pair.change == LOST]
+        assert len(pairs) == EXISTING
+        assert len(searched) == judged
+        assert 0 < len(explained) <= 3 * 8 * len(lost)
+    (cause, *_), reason = lost[0].causes, str(lost[0].reason)
+    assert "f6 and " in cause
+    assert "f7" not in cause + reason
+    assert "and 23 more features do not fit either; x002 does not fit" in reason
 
 
 class TestPairs:

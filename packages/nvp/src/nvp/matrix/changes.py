@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from nvidia_variant_provider.errors import listed
 from nvidia_variant_provider.machine.environment import (
     MINOR_VERSION_COMPATIBILITY,
     ComputeCapability,
@@ -20,7 +21,13 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import NULL_LABELS, VariantsMetadata
-from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+from nvidia_variant_provider.resolution.inputs import find_answers
+from nvidia_variant_provider.resolution.ordering import Mismatch, Rejections
+from nvidia_variant_provider.resolution.resolver import (
+    Resolution,
+    explain,
+    resolve_metadata,
+)
 
 from ..knowledge.tables import NATIVE, PTX, driver_versions
 from .cells import (
@@ -42,6 +49,9 @@ CHANGES = (LOST, CHANGED, GAINED, SAME)
 
 _MOST_LABELS = 3
 """The maximum number of labels in the reason for a lost pair."""
+
+_MOST_FEATURES = 8
+"""The maximum number of features in the reason for each label."""
 
 _MOST_JUDGED = 50
 """The maximum number of labels among which those for the reason are searched."""
@@ -297,6 +307,37 @@ class _Comparison:
             minor_version_compatibility=self.relaxed,
         )
 
+    def _rejections(self, resolution: Resolution, labels: Sequence[str]) -> Rejections:
+        return Rejections(self.new.variants, labels, resolution.supported)
+
+    def _why(
+        self, resolution: Resolution, rejected: Mapping[str, Sequence[Mismatch]]
+    ) -> list[str]:
+        """Return a sentence for each label on why it does not fit.
+
+        `Resolution.rejected` would explain all features, and a label may have 9,000.
+        """
+        answers = find_answers(
+            self.new,
+            resolution.environment,
+            supported=self.answers,
+            enable_optional=True,
+            minor_version_compatibility=self.relaxed,
+        )
+        sentences = []
+        for label, mismatches in rejected.items():
+            causes = [
+                explain(mismatch, resolution.environment, answers).cause
+                for mismatch in mismatches[:_MOST_FEATURES]
+            ]
+            if rest := len(mismatches[_MOST_FEATURES:]):
+                causes.append(f"{rest} more features do not fit either")
+            reasons = ", and ".join(causes)
+            sentences.append(
+                f"{label} does not fit ({_features(mismatches)}): {reasons}"
+            )
+        return sentences
+
     def _why_lost(self, now: Cell) -> tuple[str, tuple[str, ...]]:
         """Return why the new release gives no GPU build: a sentence, and the causes."""
         variants = self.new.variants
@@ -310,13 +351,13 @@ class _Comparison:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
         # Put the labels with the fewest reasons for rejection first: they nearly fit.
-        judged = gpu[:_MOST_JUDGED]
-        nearest = sorted(judged, key=lambda label: len(resolution.rejected[label]))
-        named = nearest[:_MOST_LABELS]
-        sentences = [_why(label, resolution) for label in named]
+        rejections = self._rejections(resolution, gpu[:_MOST_JUDGED])
+        nearest = sorted(rejections.items(), key=lambda item: len(item[1]))
+        named = dict(nearest[:_MOST_LABELS])
+        sentences = self._why(resolution, named)
         if len(gpu) > len(named):
             sentences.append(f"{len(gpu) - len(named)} more do not fit either")
-        causes = [f"{label}: {_features(label, resolution)}" for label in named]
+        causes = (f"{label}: {_features(items)}" for label, items in named.items())
         return "; ".join(sentences), tuple(causes)
 
     def _why_changed(self, was: Cell, now: Cell) -> Sequence[str]:
@@ -335,8 +376,9 @@ class _Comparison:
         resolution = self._resolve(now)
         if was.label in resolution.compatible:
             return [f"{was.label} still fits, {now.label} goes before it"]
-        cause = f"{was.label}: {_features(was.label, resolution)}"
-        return _why(was.label, resolution), cause
+        rejected = {**self._rejections(resolution, [was.label])}
+        cause = f"{was.label}: {_features(rejected[was.label])}"
+        return *self._why(resolution, rejected), cause
 
     def _workarounds(self, was: Cell, now: Cell) -> tuple[str, ...]:
         ways = []
@@ -371,15 +413,11 @@ def find_change(was: Cell, now: Cell) -> str:
     return SAME if (was.label, was.how) == (now.label, now.how) else CHANGED
 
 
-def _why(label: str, resolution: Resolution) -> str:
-    sentences = ", and ".join(reason.cause for reason in resolution.rejected[label])
-    return f"{label} does not fit ({_features(label, resolution)}): {sentences}"
-
-
-def _features(label: str, resolution: Resolution) -> str:
-    return ", ".join(
-        reason.feature
-        if reason.namespace == NAMESPACE
-        else f"{reason.namespace} :: {reason.feature}"
-        for reason in resolution.rejected[label]
-    )
+def _features(mismatches: Sequence[Mismatch]) -> str:
+    names = [
+        item.feature
+        if item.namespace == NAMESPACE
+        else f"{item.namespace} :: {item.feature}"
+        for item in mismatches
+    ]
+    return listed(names, _MOST_FEATURES)
