@@ -17,6 +17,7 @@ from urllib.parse import quote
 from packaging.utils import (
     InvalidSdistFilename,
     canonicalize_name,
+    canonicalize_version,
     parse_sdist_filename,
 )
 from packaging.version import InvalidVersion, Version
@@ -82,7 +83,8 @@ class ListedFile:
 
     :param folder: the name of the directory in the root; empty for the root itself.
     :param project: the normalized name of the project.
-    :param same: the identity of the file: an index can have only one file with it.
+    :param same: the identity of the file: an index can have only one file with it. It
+        has no numbers, because a stranger can choose numbers with equal hashes.
     """
 
     folder: str
@@ -107,7 +109,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
     key: tuple[object, ...]
     if name.endswith(".whl"):
         wheel = parse_wheel_name(name)
-        key = (wheel.build, wheel.tags, wheel.label)
+        key = (str(wheel.build), wheel.tags, wheel.label)
         project, text = wheel.name, wheel.version
     elif name.endswith(SUFFIX):
         given = parse_metadata_name(name)
@@ -135,7 +137,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
         name=name,
         project=project,
         version=version,
-        same=(project, version, *key),
+        same=(project, canonicalize_version(version), *key),
     )
 
 
