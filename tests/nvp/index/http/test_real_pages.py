@@ -13,7 +13,9 @@ from urllib.parse import unquote
 import pytest
 from support.pages import HTML, JSON, SHA, links_of_pip
 
+from nvp.index.http import pages
 from nvp.index.http.pages import parse_page
+from nvp.index.http.urls import UpstreamError
 
 INDEX, FILES = "https://index.example", "https://files.example/aa"
 URL = f"{INDEX}/simple/sample/"
@@ -271,6 +273,43 @@ def test_json(name: str) -> None:
     page = {"meta": meta, "name": "sample", "files": files, "versions": ["1.0"]}
     urls = [item["url"].replace("../..", INDEX) for item in files]
     check(json.dumps(page).encode(), JSON, urls)
+
+
+def keys_of(number: int) -> str:
+    return ",".join(f'"k{n}":1' for n in range(number))
+
+
+def files_with(number: int, keys: str) -> str:
+    entry = f'{{"filename":"?{NAME}","url":"?{NAME}",{keys}}}'
+    files = (entry.replace("?", str(n)) for n in range(number))
+    return f'{{"files":[{",".join(files)}]}}'
+
+
+ATTRIBUTES = " ".join(f"data-a{n}=x" for n in range(10))
+MANY_KEYS = {
+    "file": (files_with(1, keys_of(101)), "an object with more than 100 keys"),
+    "page": ('{"files":[],' + keys_of(100) + "}", "an object with more than 100 keys"),
+    "files": (files_with(20, keys_of(9)), "unknown keys"),
+    "hashes": (files_with(15, f'"hashes":{{{keys_of(14)}}}'), "unknown keys"),
+    "meta": ("<meta name=pypi:x content=y>" * 1001, "more than 1000 keys in <meta>"),
+    "links": ("".join(f"<a href=p-{n} {ATTRIBUTES}>" for n in range(20)), "unknown"),
+}
+
+
+@pytest.mark.parametrize("name", MANY_KEYS)
+def test_no_page_has_so_many_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key that this program keeps takes 400 bytes: 3.3 million took 1.6 GB."""
+    text, most = MANY_KEYS[name]
+    monkeypatch.setattr(pages, "_KEYS", 100)
+    with pytest.raises(UpstreamError, match=f"is refused: it has .*{most}"):
+        parse_page(text.encode(), HTML if "<" in text else JSON, URL, "sample")
+
+
+def test_files_may_have_some_unknown_keys() -> None:
+    hashes = ",".join(f'"a{n}":"{SHA}"' for n in range(6))
+    text = files_with(20_000, f'"hashes":{{{hashes}}},{keys_of(5)}')
+    files = parse_page(text.encode(), JSON, URL, "sample", exact=True).files
+    assert (len(files), len(files[0].hashes)) == (20_000, 6)
 
 
 def check(body: bytes, kind: str, urls: list[str]) -> None:

@@ -40,6 +40,9 @@ page, because parsing each takes microseconds. Tags on PyPI have about 120 bytes
 _MOST_LINKS = 1_000_000
 """The maximum number of links. The list of all projects of PyPI has 0.8 million."""
 
+_MOST_METAS = 1000
+"""The maximum number of ``<meta>`` elements for clients. Real pages have up to ten."""
+
 _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
 
@@ -319,6 +322,8 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
             raise TooMuchError(f"it has a tag or comment of more than {longest} KiB")
         if len(target.names) > _NAMES:
             raise TooMuchError(f"it has more than {_NAMES} kinds of tags")
+        if len(target.metas) > _MOST_METAS:
+            raise TooMuchError(f"it has more than {_MOST_METAS} keys in <meta>")
         yield
     parser.close()
     yield

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urldefrag
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -22,7 +22,15 @@ from simple_repository import model
 from nvidia_variant_provider.errors import printable, shown
 
 from ...wheels.archive import release_of_sdist, versions_of_wheel
-from .urls import HASH, CompleteResponse, absolute_url, file_name, is_plain, is_text
+from .urls import (
+    HASH,
+    CompleteResponse,
+    absolute_url,
+    file_name,
+    is_file_name,
+    is_plain,
+    is_text,
+)
 
 LABEL_KEY = "_variant-label"
 """The key for the variant label of a file on a page of the local index.
@@ -137,6 +145,11 @@ def kept_keys(
     """Return the unknown keys, which are for newer clients; see `KEPT_KEY`."""
     kept: Any = item.private_metadata.get(KEPT_KEY, _NOTHING)
     return kept  # type: ignore[no-any-return]
+
+
+def count_keys(item: model.File) -> int:
+    """Return the number of unknown and private keys."""
+    return len(item.private_metadata) + len(kept_keys(item))
 
 
 def first_keys(
@@ -288,6 +301,38 @@ def read_yanked(value: Any) -> bool | str | None:
         return None
     # Installers print the reason, so escape its control characters.
     return printable(value) if value and is_text(value) else bool(value)
+
+
+def file_of_entry(item: Mapping[str, Any], url: str) -> model.File | None:
+    """Return the file of an entry in JSON; ``None`` if its name or URL is invalid.
+
+    :param url: the base of relative URLs in the entry.
+    """
+    name = item["filename"]
+    target = absolute_url(item["url"], url)
+    if target is None or not isinstance(name, str) or not is_file_name(name):
+        return None
+    requires = item.get("requires-python")
+    size = item.get("size")
+    signed = item.get("gpg-sig")
+    metadata = read_metadata(item)
+    known = known_keys(item.get("upload-time"))
+    if metadata and item.get("core-metadata") != metadata:
+        known = known.difference(ANNOUNCING)
+    if item.get("yanked") == "":  # It yanks the file for uv, but not for pip.
+        known -= {"yanked"}
+    return model.File(
+        filename=name,
+        url=urldefrag(target).url if "#" in target else target,
+        hashes=read_hashes(item.get("hashes")) | dict(HASH.findall(target)[:1]),
+        requires_python=requires if is_text(requires) else None,
+        dist_info_metadata=metadata,
+        gpg_sig=signed if isinstance(signed, bool) else None,
+        yanked=read_yanked(item.get("yanked")),
+        size=size if type(size) is int and size >= 0 else None,
+        upload_time=read_time(item.get("upload-time")),
+        private_metadata=private_keys(item, known, url),
+    )
 
 
 def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from html import escape
 from itertools import islice
@@ -40,31 +40,25 @@ from .html_links import (
     read_links,
 )
 from .kept_keys import (
-    ANNOUNCING,
+    OF_FILES,
     OF_PAGES,
     check_distinct,
     check_hashes,
+    count_keys,
+    file_of_entry,
     fitting_meta,
     is_plain_entry,
-    known_keys,
     parse_version,
     private_keys,
-    read_hashes,
-    read_metadata,
     read_metas,
-    read_time,
-    read_yanked,
 )
 from .urls import (
-    HASH,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
     absolute_url,
-    is_file_name,
     is_long,
     is_plain,
-    is_text,
 )
 
 ACCEPT = (
@@ -86,6 +80,11 @@ _FILES, _BYTES_OF_FILE = 25_000, 400
 file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
+
+_KEYS, _BYTES_OF_KEY = 100_000, 64
+"""The maximum number of keys of an object, and of all unknown keys of a page, plus one
+for each `_BYTES_OF_KEY` bytes. Each takes 400 bytes of memory. The algorithms of hashes
+count, too: PyPI has up to four unknown keys for a file, which takes 458 bytes."""
 
 _MOST_TAGS = 1_000_000
 """The maximum number of tags of a page for installers. Real pages have 3 for each file,
@@ -262,6 +261,8 @@ def _load_page(body: bytes, convert: Callable[[dict[str, Any]], Any]) -> Any:
 
     def keep(pairs: list[tuple[str, Any]]) -> Any:
         nonlocal left
+        if len(pairs) > _KEYS:
+            raise TooMuchError(f"it has an object with more than {_KEYS} keys")
         item = dict(pairs)
         if len(item) != len(pairs):
             raise ValueError("it has an object with two values for one key")
@@ -320,13 +321,14 @@ def _describe(error: Exception) -> str:
 def _read_json(
     body: bytes, url: str, project: str, *, exact: bool
 ) -> model.ProjectDetail:
-    few = _most_files(body)
+    few, few_keys = _most_files(body), _most_keys(body)
 
     def make_file(item: dict[str, Any]) -> Any:
+        few_keys(len(item.keys() - OF_FILES))
         if "filename" not in item or "url" not in item:
             return item
         few(1)
-        file = _json_file(item, url)
+        file = file_of_entry(item, url)
         if exact and not (file and is_plain_entry(item, file)):
             raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
         return file or _OMITTED
@@ -370,34 +372,6 @@ _OMITTED = object()
 """A placeholder for the file of an invalid entry."""
 
 
-def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
-    name = item["filename"]
-    target = absolute_url(item["url"], url)
-    if target is None or not isinstance(name, str) or not is_file_name(name):
-        return None
-    requires = item.get("requires-python")
-    size = item.get("size")
-    signed = item.get("gpg-sig")
-    metadata = read_metadata(item)
-    known = known_keys(item.get("upload-time"))
-    if metadata and item.get("core-metadata") != metadata:
-        known = known.difference(ANNOUNCING)
-    if item.get("yanked") == "":  # It yanks the file for uv, but not for pip.
-        known -= {"yanked"}
-    return model.File(
-        filename=name,
-        url=urldefrag(target).url if "#" in target else target,
-        hashes=read_hashes(item.get("hashes")) | dict(HASH.findall(target)[:1]),
-        requires_python=requires if is_text(requires) else None,
-        dist_info_metadata=metadata,
-        gpg_sig=signed if isinstance(signed, bool) else None,
-        yanked=read_yanked(item.get("yanked")),
-        size=size if type(size) is int and size >= 0 else None,
-        upload_time=read_time(item.get("upload-time")),
-        private_metadata=private_keys(item, known, url),
-    )
-
-
 def _is_version(value: Any) -> bool:
     try:
         return bool(parse_version(value))
@@ -411,7 +385,7 @@ def _read_html(
     if exact and body.count(b"<") > _MOST_TAGS:
         raise TooMuchError(f"it has more than {_MOST_TAGS} tags")
     base = _find_base(body, content_type, url, exact=exact)
-    few = _most_files(body)
+    few, few_keys = _most_files(body), _most_keys(body)
     files = []
     metas: list[tuple[str, str]] = []
     for number, link in enumerate(read_links(body, content_type, metas), 1):
@@ -424,6 +398,7 @@ def _read_html(
             continue
         if not exact:
             few(1)
+        few_keys(count_keys(file))
         files.append(file)
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
@@ -450,3 +425,7 @@ def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
 
 def _most_files(body: bytes) -> Callable[[int], None]:
     return at_most(_FILES + len(body) // _BYTES_OF_FILE, "files")
+
+
+def _most_keys(body: bytes) -> Callable[[int], None]:
+    return at_most(_KEYS + len(body) // _BYTES_OF_KEY, "unknown keys")
