@@ -63,6 +63,10 @@ _MOST_VERSIONS = 20_000
 """The most versions of a project. Versions with different hashes may take quadratic
 time, too: here up to a second for each dictionary. Real projects have some thousand."""
 
+_MOST_HASHES = 16
+"""The maximum number of hashes of a file, which are sorted for each request. Real pages
+have up to 6."""
+
 _ORDINARY = ("text/html", *(f"text/html;charset={x}" for x in ("utf-8", "iso-8859-1")))
 _ARCHIVE = re.compile(r"\.(?:whl|zip|tar|t?gz|t?bz2?|t?xz|t?lz|lzma)", re.IGNORECASE)
 
@@ -285,9 +289,14 @@ def announced_keys(file: model.File, *usual: str) -> Mapping[str, Any]:
 
 
 def read_hashes(value: Any) -> dict[str, str]:
-    """Return the hashes in an object of a page, without invalid ones."""
+    """Return the hashes in an object of a page, without invalid ones.
+
+    :raises ValueError: there are more than `_MOST_HASHES`.
+    """
     if not isinstance(value, dict):
         return {}
+    if len(value) > _MOST_HASHES:
+        raise ValueError(f"it has more than {_MOST_HASHES} hashes of a file")
     return {
         key: text
         for key, text in value.items()
