@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import ssl
 from contextlib import suppress
 from typing import Any
@@ -17,7 +18,7 @@ from support.range_server import Answer, serve_answers
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import NearnessFinder, _Backend, make_tls_context
-from nvp.index.http.replies import LimitedStream
+from nvp.index.http.replies import Framing, LimitedStream
 from nvp.index.http.threads import Turns
 from nvp.index.http.urls import (
     PassingError,
@@ -138,6 +139,23 @@ def test_a_head_of_tiny_pieces() -> None:
         asyncio.run(read())
     assert reads == 4096
     assert others >= reads
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "is_refused"),
+    [(13, 4094, False), (13, 4096, True), (17, 99_998, False), (17, 100_000, True),
+     (257, 100_000, False)],
+)  # fmt: skip
+def test_many_chunks(size: int, number: int, is_refused: bool) -> None:
+    """h11 takes 10 µs for each: those of 17 bytes in 60 MB took 38 s."""
+    framing = Framing(math.inf)
+    chunks = b"%x\r\n%s\r\n" % (size, b"x" * size) * number
+    if is_refused:
+        with pytest.raises(httpcore.RemoteProtocolError, match="tiny pieces"):
+            framing.follow(OK + CHUNKED + b"\r\n" + chunks)
+    else:
+        framing.follow(OK + CHUNKED + b"\r\n" + chunks + b"0\r\n\r\n")
+        assert framing.is_complete
 
 
 @pytest.mark.parametrize(
