@@ -147,7 +147,14 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
         if _is_json(kind, url):
             text = body.decode(json.detect_encoding(body), "surrogatepass")
             check_memory(text, least=_LEAST_MEMORY, times=_TIMES)
-            page = json.loads(text)
+            few = _most_files(body)
+
+            def count(item: dict[str, Any]) -> dict[str, Any]:
+                if "url" in item:
+                    few(1)
+                return item
+
+            page = json.loads(text, object_hook=count)
             for item in page["files"]:
                 if isinstance(item, dict) and isinstance(item.get("url"), str):
                     if is_long(item["url"], url):  # Python keeps the last ones
