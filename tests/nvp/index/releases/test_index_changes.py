@@ -21,6 +21,8 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvp import api
 from nvp.index.releases import machines
+from nvp.index.selection.pieces import SERVED, is_of_index
+from nvp.index.server import static_files
 from nvp.index.server.static_files import read_index
 from nvp.knowledge.tables import NATIVE
 from nvp.matrix.cells import CPU, NO_BUILD, UNKNOWN, Cell, Pair, list_pairs
@@ -242,6 +244,34 @@ def test_a_copied_index_names_no_file_outside(
     outcome = run(private / "index", root)
     assert outcome.code in (0, 1), outcome.err
     assert ("must not be named by its index" in outcome.err) == ("json" in name)
+
+
+def test_each_directory_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a link, a directory can be a thousand deep: 0.03 s for each file in it."""
+    root = tmp_path / "mirror"
+    names = [f"demo-1.{number}-py3-none-any.whl" for number in range(9)]
+    private = tmp_path / "private" / names[0]
+    for place in (private, root / "demo" / "x", *(root / "deep" / x for x in names)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    (root / "deep" / names[0]).unlink()
+    (root / "deep" / names[0]).symlink_to(private)
+    (root / "link").symlink_to(root / "deep")
+    links = (f'<a href="../link/{name}">x</a>' for name in names)
+    (page := root / "demo" / "index.html").write_text("".join(links))
+    looked_at: list[str] = []
+
+    def look(path: Path, index: Path, names: re.Pattern[str] = SERVED) -> bool:
+        looked_at.append(path.name)
+        return is_of_index(path, index, names)
+
+    monkeypatch.setattr(static_files, "is_of_index", look)
+    (files,) = read_index(str(page)).values()
+    assert [file.filename for file in files] == names
+    assert [file.url.startswith("refused:") for file in files] == [True, *[False] * 8]
+    assert looked_at == [names[0], "link"]
 
 
 @pytest.mark.usefixtures("few_machines")

@@ -36,7 +36,7 @@ from nvp.index.http.client import Client
 from nvp.index.http.pages import find_projects, parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.selection.pieces import read_local
-from nvp.index.server import upstream
+from nvp.index.server import places, upstream
 from nvp.index.server.places import FolderUpstream, LinksUpstream, make_upstream
 from nvp.index.server.upstream import UnjudgedError, local_path
 
@@ -236,7 +236,9 @@ class TestFolders:
         page = self.read(index, "demo")
         assert [file.filename for file in page.files] == ["demo-1.0.tar.gz"]
 
-    def test_a_folder_with_a_page(self, tmp_path: Path) -> None:
+    def test_a_folder_with_a_page(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         (tmp_path / "torch").mkdir()
         page = tmp_path / "torch" / "index.html"
         page.write_text(f'<a href="{NAME}#sha256={SHA}">x</a><a href="../b-1.zip">')
@@ -245,8 +247,11 @@ class TestFolders:
             tmp_path / "torch" / NAME,
             tmp_path / "b-1.zip",
         ]
+        monkeypatch.setattr(places, "_LOOKING", -1.0)  # the links take too long
+        with pytest.raises(UpstreamError, match="in too many directories"):
+            self.read(tmp_path, "torch")
         page.write_bytes(b"\xff")
-        with pytest.raises(UpstreamError):
+        with pytest.raises(UpstreamError, match="not UTF-8"):
             self.read(tmp_path, "torch")
 
     @pytest.mark.parametrize("has_page", [True, False])

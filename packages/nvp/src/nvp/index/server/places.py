@@ -45,7 +45,7 @@ from ..selection.renaming import find_label
 from ..selection.shown import with_files
 from ..selection.wheel_files import may_be_build
 from .kept_pages import note
-from .static_files import refuse_outside
+from .static_files import LocalFiles
 from .upstream import (
     HttpUpstream,
     UnjudgedError,
@@ -110,6 +110,10 @@ _ENDS += tuple(f".tar.{x}" for x in ("gz", "bz2", "xz", "lz", "lzma"))
 
 _MOST_PAGES = 64
 """The most pages of links in a directory; pip itself reads a directory with more."""
+
+_LOOKING = 10.0
+"""The maximum processor time in seconds for the links of a page. A mirror with 40,000
+files in as many directories takes 3 s; each directory behind a link can take 0.03 s."""
 
 
 def find_links_path(location: str) -> Path | None:
@@ -213,7 +217,7 @@ class FolderUpstream(Upstream):
             raise errors.PackageNotFoundError(project)
         if index is None:  # pip opens every file that a page names
             return found
-        files = tuple(refuse_outside(file, index) for file in found.files)
+        files = tuple(map(LocalFiles(index, _LOOKING).check, found.files))
         files = tuple(
             replace(file, size=None) if file.url.startswith(REFUSED) else file
             for file in files

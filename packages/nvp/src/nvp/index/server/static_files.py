@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import math
 import os
 import tarfile
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,10 +52,11 @@ from ..http.urls import (
     JSON_PAGE,
     METADATA,
     REFUSED,
+    UpstreamError,
     is_file_name,
     path_of_file_url,
 )
-from ..selection.pieces import is_of_index
+from ..selection.pieces import ANY, SERVED, is_of_index
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +289,8 @@ def read_index(path: str) -> dict[str, list[model.File]]:
     :raises InputError: a page or directory cannot be read, or has only other files.
     """
     is_folder = os.path.isdir(path)
-    index = real_path(path if is_folder else os.path.dirname(os.path.abspath(path)))
+    index = path if is_folder else os.path.dirname(os.path.abspath(path))
+    local = LocalFiles(Path(real_path(index)))
     if is_folder:
         pages: list[str] = []
         listed: list[str] = []
@@ -299,13 +303,13 @@ def read_index(path: str) -> dict[str, list[model.File]]:
                 listed += filter(os.path.isfile, paths)
         if not pages and not listed:
             return {}
-        files = [file for page in pages for file in _read_page(page, index)]
+        files = [file for page in pages for file in _read_page(page, local)]
         for place in map(Path, map(os.path.abspath, listed)):
             size = place.stat().st_size
             file = model.File(place.name, place.as_uri(), hashes={}, size=size)
-            files.append(_found(file, index))
+            files.append(local.read(file))
     else:
-        files = _read_page(path, index)
+        files = _read_page(path, local)
     projects: dict[str, dict[str, model.File]] = {}
     for file in files:
         with suppress(InputError):
@@ -354,7 +358,7 @@ def _metadata_of(name: str) -> str | None:
     return None
 
 
-def _read_page(path: str, index: str) -> list[model.File]:
+def _read_page(path: str, local: LocalFiles) -> list[model.File]:
     data = read_bytes(path, limit=LARGE_BYTES)
     is_html = data.lstrip()[:1] == b"<"
     form = Format.HTML_V1 if is_html else Format.JSON_V1
@@ -373,28 +377,57 @@ def _read_page(path: str, index: str) -> list[model.File]:
     for file in page.files:
         beside = folder / os.path.basename(file.filename)
         url = beside.as_uri() if os.path.isfile(beside) else file.url
-        files.append(_found(replace(file, url=url), index))
+        files.append(local.read(replace(file, url=url)))
     return files
 
 
-def refuse_outside(file: model.File, index: Path) -> model.File:
-    """Mark a local file that the index must not name with `REFUSED`."""
-    if not file.url.startswith("file:"):
-        return file
-    path = path_of_file_url(file.url)
-    ends = ("", METADATA) if path.endswith(".whl") else ("",)
-    found = [Path(path + end) for end in ends if os.path.isfile(path + end)]
-    is_inside = all(is_of_index(each, index) for each in found)
-    return file if is_inside else replace(file, url=REFUSED + file.url)
+class LocalFiles:
+    """Looks at the local files that the pages of an index name.
 
+    :param index: the directory of the index without links; see `is_of_index`.
+    :param seconds: the maximum processor time of this thread.
+    """
 
-def _found(file: model.File, index: str) -> model.File:
-    """Like `refuse_outside`; other metadata files get their hash, to be compared."""
-    file = refuse_outside(file, Path(index))
-    if not file.url.startswith("file:"):
+    def __init__(self, index: Path, seconds: float = math.inf) -> None:
+        self._index = index
+        self._folders: dict[str, bool] = {}
+        self._latest = time.thread_time() + seconds
+
+    def check(self, file: model.File) -> model.File:
+        """Mark a local file that the index must not name with `REFUSED`.
+
+        :raises UpstreamError: the time is over.
+        """
+        if not file.url.startswith("file:"):
+            return file
+        if time.thread_time() > self._latest:
+            message = "a page names files in too many directories, or behind long links"
+            hint = "put the files into the directory of the project"
+            raise UpstreamError(message, path=str(self._index), hint=hint)
+        path = path_of_file_url(file.url)
+        ends = ("", METADATA) if path.endswith(".whl") else ("",)
+        found = [path + end for end in ends if os.path.isfile(path + end)]
+        is_inside = all(map(self._has, found))
+        return file if is_inside else replace(file, url=REFUSED + file.url)
+
+    def _has(self, path: str) -> bool:
+        """Return whether a file belongs to the index, as `is_of_index` does."""
+        # The file may be a link. On Windows, each file may have several names.
+        if os.name == "nt" or os.path.islink(path):
+            return is_of_index(Path(path), self._index)
+        # Look at each directory once: behind a link, it can be thousands deep.
+        folder, name = os.path.split(path)
+        if folder not in self._folders:
+            self._folders[folder] = is_of_index(Path(folder), self._index, ANY)
+        return self._folders[folder] and SERVED.fullmatch(name) is not None
+
+    def read(self, file: model.File) -> model.File:
+        """Like `check`; other metadata files get their hash, to be compared."""
+        file = self.check(file)
+        if not file.url.startswith("file:"):
+            return file
+        path = path_of_file_url(file.url)
+        if os.path.isfile(path) and path.endswith(SUFFIX) and not file.hashes:
+            with open_regular(path) as opened:
+                return replace(file, hashes={"sha256": _digest(opened)})
         return file
-    path = path_of_file_url(file.url)
-    if os.path.isfile(path) and path.endswith(SUFFIX) and not file.hashes:
-        with open_regular(path) as opened:
-            return replace(file, hashes={"sha256": _digest(opened)})
-    return file
