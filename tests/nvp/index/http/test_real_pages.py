@@ -14,7 +14,7 @@ import pytest
 from support.pages import HTML, JSON, SHA, links_of_pip
 
 from nvp.index.http import pages
-from nvp.index.http.pages import parse_page
+from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import UpstreamError
 
 INDEX, FILES = "https://index.example", "https://files.example/aa"
@@ -323,6 +323,25 @@ def test_files_may_have_some_unknown_keys() -> None:
     text = files_with(20_000, f'"hashes":{{{hashes}}},{keys_of(5)}')
     files = parse_page(text.encode(), JSON, URL, "sample", exact=True).files
     assert (len(files), len(files[0].hashes)) == (20_000, 6)
+
+
+@pytest.mark.parametrize("names", ["abcdefgh", "aaaaaaaa"])
+def test_a_list_of_very_many_projects(
+    names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are looked at until there are too many: 2.5 million took 9 s."""
+    looked_at: list[object] = []
+
+    def is_project(name: object) -> bool:
+        looked_at.append(name)
+        return True
+
+    monkeypatch.setattr(pages, "_MOST_PROJECTS", 4)
+    monkeypatch.setattr(pages, "_is_project", is_project)
+    body = json.dumps({"projects": [{"name": name} for name in names]}).encode()
+    with pytest.raises(UpstreamError, match="more than 4 projects"):
+        parse_projects(body, JSON, URL)
+    assert looked_at == [*names[:5]]
 
 
 def check(body: bytes, kind: str, urls: list[str]) -> None:

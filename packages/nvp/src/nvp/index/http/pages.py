@@ -187,14 +187,14 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
             # Web servers list directories with a trailing slash.
             links = read_links(body, content_type)
             names = {link.text.strip().rstrip("/") for link in links}
-        projects = {
-            model.ProjectListElement(name) for name in names if _is_project(name)
-        }
-        if len(projects) > _MOST_PROJECTS:
-            raise ValueError(f"it has more than {_MOST_PROJECTS} projects")
+        # Count names that are there twice, too: others may follow.
+        found = list(islice(filter(_is_project, names), _MOST_PROJECTS + 1))
+        if len(found) > _MOST_PROJECTS:
+            raise TooMuchError(f"it has more than {_MOST_PROJECTS} projects")
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
-    return model.ProjectList(meta=model.Meta("1.0"), projects=frozenset(projects))
+    projects = frozenset(map(model.ProjectListElement, found))
+    return model.ProjectList(meta=model.Meta("1.0"), projects=projects)
 
 
 def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
