@@ -17,10 +17,11 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
+from nvp.index.http import threads
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import RangeFile, _get_range
-from nvp.index.http.threads import LoopThread, Turn, Turns
+from nvp.index.http.threads import LoopThread, Share, Space, Turn, Turns
 from nvp.index.http.urls import NoRangesError, PassingError, Settings, TooLargeError
 from nvp.index.selection.shown import Room
 
@@ -294,3 +295,59 @@ def test_the_error_of_a_thread_whose_caller_has_ended() -> None:
     asyncio.run(run())
     gc.collect()
     assert reported == []
+
+
+@pytest.mark.parametrize("patience", [30.0, 0.01])
+def test_pages_with_many_files_are_made_after_each_other(
+    patience: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty pages of 2 MB took 900 MB, and small pages waited for 35 seconds."""
+    monkeypatch.setattr(threads, "_PATIENCE", patience)
+    made: list[str] = []
+
+    async def make(name: str, files: int, space: Space, goes_on: asyncio.Event) -> None:
+        async with Share(space):
+            await asyncio.ensure_future(Share.take(files))  # by another task
+            await Share.take(files)  # another page for this one
+            made.append(name)
+            await goes_on.wait()
+
+    async def run() -> None:
+        space, goes_on = Space(), asyncio.Event()
+        pages = {"a": 40_000, "b": 20_000, "c": 100_000, "d": 1}
+        tasks = [
+            asyncio.ensure_future(make(name, files, space, goes_on))
+            for name, files in pages.items()
+        ]
+        if patience > 1:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert made == ["a", "b"]
+        else:  # a page may wait for another one
+            while len(made) < len(pages):
+                await asyncio.sleep(0.01)
+        goes_on.set()
+        await asyncio.gather(*tasks)
+        assert made == ["a", "b", "c", "d"]
+        assert space._used == 0
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_space_for_a_page_that_nobody_waits_for() -> None:
+    async def run() -> None:
+        space = Space()
+        await space.take(60_000)
+        async with Share(space):
+            late = asyncio.ensure_future(Share.take(7))
+            await asyncio.sleep(0)
+        space.give_back(60_000)
+        await late
+        await Share.take(9)  # the block has ended
+        assert space._used == 0
+        async with Share(space):
+            work = asyncio.ensure_future(Share.take(8))
+            work.cancel()
+        await asyncio.wait_for(space.take(60_000), 30)
+
+    asyncio.run(run())

@@ -34,6 +34,8 @@ from support.loopback import (
 from support.range_server import Answer, serve_answers
 from support.wheels import publish, stub_wheel
 
+from nvp.index.http.threads import Space
+
 BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
 WHEEL = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
 METADATA = "/simple/torch/torch-2.8.0-variants.json"
@@ -349,3 +351,29 @@ def test_a_page_with_a_name_that_is_too_long_is_passed_on(kind: str, name: str) 
         page = running.page()
         assert page.status == 302
         assert page.headers["location"] == f"{server.url}{PAGE}"
+
+
+@pytest.mark.parametrize("size", [1, 300_000])
+def test_the_files_of_a_large_page_are_counted(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    given: list[int] = []
+    monkeypatch.setattr(Space, "give_back", lambda _, files: given.append(files))
+
+    async def take(_: Space, files: int) -> None:
+        taken.append(files)
+
+    monkeypatch.setattr(Space, "take", take)
+    files = [
+        {"filename": f"torch-{n}.zip", "url": f"torch-{n}.zip", "hashes": {}}
+        for n in range(100)
+    ]
+    answers = page_of(
+        *files, {**files[0], "filename": "torch-100.zip", "_x": "x" * size}
+    )
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        assert running.page().status == 200
+    assert sum(given) == sum(taken)
+    assert len(taken) == (size > 1)
+    assert all(202 <= files <= 1500 for files in taken)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -28,7 +29,10 @@ _STEP = 1000
 
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
-and cannot be cancelled."""
+and cannot be cancelled. Also the number of seconds to wait for space for a page."""
+
+_SPACE = 60_000
+"""The number of files for which a `Space` has space. Larger pages are made alone."""
 
 
 async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
@@ -122,6 +126,79 @@ class Turn:
                 self._lock.release()
             else:
                 self._has = True
+
+
+class Space:
+    """Limits the number of files on the pages that are made at the same time.
+
+    A file takes 2 KB of memory until the response with its page is made.
+    """
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._queue = asyncio.Lock()
+        self._left = asyncio.Event()
+
+    async def take(self, files: int) -> None:
+        """Wait until there is space for a page.
+
+        If no page is finished for `_PATIENCE` seconds, this one is made nevertheless: a
+        page may wait for a server, and for another page.
+        """
+        async with self._queue:
+            while self._used and self._used + files > _SPACE:
+                self._left.clear()
+                try:
+                    await asyncio.wait_for(self._left.wait(), _PATIENCE)
+                except asyncio.TimeoutError:
+                    break
+            self._used += files
+
+    def give_back(self, files: int) -> None:
+        """Make space for other pages."""
+        self._used -= files
+        self._left.set()
+
+
+class Share:
+    """The part of a `Space` for one page, which ends with the block.
+
+    The page is read by other tasks, which know the share of their context.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._files = 0
+        self._is_asked = self._is_over = False
+
+    async def __aenter__(self) -> Share:
+        """Make this the share of the context."""
+        _SHARE.set(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the space back."""
+        self._is_asked = self._is_over = True
+        self._space.give_back(self._files)
+
+    async def _take(self, files: int) -> None:
+        if self._is_asked:  # further pages are read for this one
+            return
+        self._is_asked = True
+        await self._space.take(files)
+        if self._is_over:  # the block has ended while this task waited
+            self._space.give_back(files)
+        else:
+            self._files = files
+
+    @staticmethod
+    async def take(files: int) -> None:
+        """Wait until there is space for the page of the context, if it has a share."""
+        if share := _SHARE.get():
+            await share._take(files)
+
+
+_SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
 class LoopThread:

@@ -27,7 +27,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
-from ..http.threads import Turn
+from ..http.threads import Share, Space, Turn
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
 from .kept import (
@@ -181,6 +181,7 @@ class VariantRepository(RepositoryContainer):
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
+        self._space = Space()
         self._sent = SentMetadata(self.reader.metadata, self.reader.clock)
         # Later requests for the files of these pages need them.
         self._pages: Aging[str, ShownPage] = Aging(
@@ -208,11 +209,11 @@ class VariantRepository(RepositoryContainer):
         request_context: model.RequestContext | None = None,
     ) -> tuple[model.ProjectDetail, ShownPage]:
         """Return the page for installers, and its explanation."""
-        page = await self.source.get_project_page(
-            project_name, request_context=request_context
-        )
         # Few pages have much variant metadata; several at once would take gigabytes.
-        async with Turn(self.reader.large) as turn:
+        async with Share(self._space), Turn(self.reader.large) as turn:
+            page = await self.source.get_project_page(
+                project_name, request_context=request_context
+            )
             room = Room(turn, len(page.files))
             return await self._show(canonicalize_name(project_name), page, room)
 
@@ -222,8 +223,7 @@ class VariantRepository(RepositoryContainer):
         files = await asyncio.to_thread(without_traps, page.files, project)
         files, judged, announced = await self._select_builds(project, files)
         pinned, labels = await self._find_label(project, files, judged)
-        names = [file.filename for file in files]
-        releases = await asyncio.to_thread(group, names, project)
+        releases = await asyncio.to_thread(group, [x.filename for x in files], project)
         shown_releases: dict[str, ShownRelease] = {}
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:

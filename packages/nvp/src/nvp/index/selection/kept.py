@@ -60,7 +60,7 @@ MARK = "mark"
 SIZE_KEY = "_nvidia_variant_provider_size"
 """The key for the memory of the values of a page without its files, in bytes."""
 
-PAGES = 256 * 1024 * 1024
+PAGES = 128 * 1024 * 1024
 """The maximum memory of the pages in a cache, in bytes."""
 
 WARNED = 10_000

@@ -30,7 +30,7 @@ from ..http.connecting import Nearness
 from ..http.kept_keys import LINKS, may_list
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.replies import without_frames
-from ..http.threads import Turn
+from ..http.threads import Share, Turn, in_steps
 from ..http.urls import (
     METADATA,
     REFUSED,
@@ -206,7 +206,12 @@ class Upstream(SimpleRepository):
             message = "redirects to a server that may know you by your certificate"
             raise UpstreamError(message, url, reply=reply, hint="serve that URL")
         # Parsed pages take many times their size, until their responses are made.
-        async with client.parsing if len(reply.body) > _LARGE else nullcontext():
+        size = len(reply.body)
+        is_large = size > _LARGE
+        if is_large:  # estimate the number of files: each has a tag or an object
+            tags, objects = reply.body.count(b">") // 2, reply.body.count(b"{")
+            await Share.take(tags + objects + size // 400)
+        async with client.parsing if is_large else nullcontext():
             page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await refuse_near_files(page, client, url, reply.url)
 
@@ -273,9 +278,11 @@ class HttpUpstream(Upstream):
         self._client = client
 
     async def _read_names(self) -> Iterable[str]:
-        reply = await self._client.get(self.url, {"Accept": ACCEPT})
-        kind = reply.headers.get("content-type", "")
-        page = await asyncio.to_thread(parse_projects, reply.body, kind, reply.url)
+        client = self._client
+        async with Turn(client.large) as turn:
+            reply = await client.get(self.url, {"Accept": ACCEPT}, turn=turn)
+            kind = reply.headers.get("content-type", "")
+            page = await asyncio.to_thread(parse_projects, reply.body, kind, reply.url)
         return (item.name for item in page.projects)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
@@ -327,9 +334,10 @@ async def refuse_near_files(
     :param places: the URL of the page, and its URL after redirects. Without one, it is
         a saved page, perhaps a stranger's, whose files in directories are judged.
     """
-    urls = (file.url for file in page.files if file.url.startswith(_SCHEMES))
+    # A page may name each file on another server, so this may take seconds.
+    servers = await asyncio.to_thread(_servers_of, page.files)
     # Each server is looked up by its name, and a page could name thousands.
-    allowed = dict.fromkeys(map(server_of, urls))
+    allowed = dict.fromkeys(filter(None, servers))
     if not client.trusts_pages:
         some = list(islice(allowed, _MOST_SERVERS))
         # The servers that a saved page names must be public themselves.
@@ -338,20 +346,22 @@ async def refuse_near_files(
             leads = (client.may_lead(place or x, x, near) for x in some)
             some = list(compress(some, await asyncio.gather(*leads)))
         allowed = dict.fromkeys(some)
-    files = tuple(
+    files = [
         file
-        if (
-            server_of(file.url) in allowed
-            if file.url.startswith(_SCHEMES)
-            else not places
-        )
+        if (server in allowed if server else not places)
         else replace(file, url=REFUSED + file.url)
-        for file in page.files
-    )
-    if files != page.files:
+        async for file, server in in_steps(zip(page.files, servers, strict=True))
+    ]
+    if any(file is not old for file, old in zip(files, page.files, strict=True)):
         place = redacted(places[0]) if places else "a saved page"
         logger.info("%s names local files: they are refused", place)
-    return replace(page, files=files)
+    return replace(page, files=tuple(files))
+
+
+def _servers_of(files: Iterable[model.File]) -> list[str | None]:
+    """Return the server of each file, or ``None`` for a file in a directory."""
+    urls = (file.url for file in files)
+    return [server_of(url) if url.startswith(_SCHEMES) else None for url in urls]
 
 
 def read_page_file(
