@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from support.command import Run
@@ -272,6 +273,32 @@ def test_each_directory_is_looked_at_once(
     assert [file.filename for file in files] == names
     assert [file.url.startswith("refused:") for file in files] == [True, *[False] * 8]
     assert looked_at == [names[0], "link"]
+
+
+def test_each_metadata_file_is_hashed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6,000 links to a file of 10 MB took 40 s, and each raised the limits."""
+    one, two, large = (tmp_path / f"demo-{n}.0-variants.json" for n in (1, 2, 3))
+    one.write_text("{}")
+    two.symlink_to(one)
+    large.write_text("{ }")
+    monkeypatch.setattr(static_files, "MAX_BYTES", 2)
+    hashed: list[str] = []
+    real = static_files._digest
+
+    def digest(file: BinaryIO) -> str:
+        hashed.append(file.name)
+        return real(file)
+
+    monkeypatch.setattr(static_files, "_digest", digest)
+    names = (f"{path.name}?{n}" for n in range(3) for path in (one, two, large))
+    page = tmp_path / "index.html"
+    page.write_text("".join(f'<a href="{name}">x</a>' for name in names))
+    (files,) = read_index(str(page)).values()
+    sha256 = hashlib.sha256(b"{}").hexdigest()
+    assert [file.hashes.get("sha256") for file in files] == [sha256, sha256, None]
+    assert hashed == [str(one)]
 
 
 @pytest.mark.usefixtures("few_machines")

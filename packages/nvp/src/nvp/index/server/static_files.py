@@ -32,7 +32,12 @@ from nvidia_variant_provider.metadata.document import (
     metadata_name,
     parse_metadata_name,
 )
-from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
+from nvidia_variant_provider.strict_json import (
+    LARGE_BYTES,
+    MAX_BYTES,
+    open_regular,
+    read_bytes,
+)
 
 from ...directories import Root, list_folders
 from ...files import real_path
@@ -391,6 +396,7 @@ class LocalFiles:
     def __init__(self, index: Path, seconds: float = math.inf) -> None:
         self._index = index
         self._folders: dict[str, bool] = {}
+        self._digests: dict[tuple[int, int], str] = {}
         self._latest = time.thread_time() + seconds
 
     def check(self, file: model.File) -> model.File:
@@ -422,12 +428,20 @@ class LocalFiles:
         return self._folders[folder] and SERVED.fullmatch(name) is not None
 
     def read(self, file: model.File) -> model.File:
-        """Like `check`; other metadata files get their hash, to be compared."""
+        """Like `check`; other metadata files get their hash, to be compared.
+
+        Each is read once, and none that is too large to be used.
+        """
         file = self.check(file)
         if not file.url.startswith("file:"):
             return file
         path = path_of_file_url(file.url)
         if os.path.isfile(path) and path.endswith(SUFFIX) and not file.hashes:
             with open_regular(path) as opened:
-                return replace(file, hashes={"sha256": _digest(opened)})
+                status = os.fstat(opened.fileno())
+                key = status.st_dev, status.st_ino
+                if status.st_size <= MAX_BYTES:
+                    if key not in self._digests:
+                        self._digests[key] = _digest(opened)
+                    file = replace(file, hashes={"sha256": self._digests[key]})
         return file
