@@ -365,13 +365,9 @@ def test_the_files_of_a_large_page_are_counted(
         taken.append(files)
 
     monkeypatch.setattr(Space, "take", take)
-    files = [
-        {"filename": f"torch-{n}.zip", "url": f"torch-{n}.zip", "hashes": {}}
-        for n in range(100)
-    ]
-    answers = page_of(
-        *files, {**files[0], "filename": "torch-100.zip", "_x": "x" * size}
-    )
+    names = [f"torch-{n}.zip" for n in range(101)]
+    files = [{"filename": name, "url": name, "hashes": {}} for name in names]
+    answers = page_of({**files[0], "_x": "x" * size}, *files[1:])
     with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         assert running.page().status == 200
     assert sum(given) == sum(taken)
