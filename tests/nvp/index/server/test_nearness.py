@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simple_repository import model
@@ -20,10 +23,12 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
+from nvp.index.http import threads
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
-from nvp.index.http.urls import REFUSED, Settings
+from nvp.index.http.urls import REFUSED, Settings, server_of
+from nvp.index.server import upstream
 from nvp.index.server.places import LinksUpstream
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
 from nvp.index.server.upstream import refuse_near_files
@@ -258,6 +263,46 @@ def test_few_servers_of_a_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) ->
     assert len({*looked_up}) == 65  # with the index
     assert shown[:64] == files[:64]
     assert all(file.url.startswith(REFUSED) for file in shown[64:])
+
+
+def test_the_servers_of_a_page_are_found_beside_other_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """150,000 files, each at a port of a server of its own, took 4.6 s in one piece."""
+    found: list[str] = []
+    steps: set[int] = set()
+    others = 0
+
+    async def may_lead(*_: object) -> bool:
+        return False
+
+    def find(url: str) -> str:
+        found.append(url)
+        assert threading.current_thread() is not threading.main_thread()
+        return server_of(url)
+
+    def change(item: Any, **changes: Any) -> Any:
+        steps.add(others)
+        return replace(item, **changes)
+
+    async def refuse(detail: model.ProjectDetail) -> model.ProjectDetail:
+        nonlocal others
+        work = asyncio.ensure_future(refuse_near_files(detail, Client(), "http://h/"))
+        while not work.done():
+            others += 1
+            await asyncio.sleep(0)
+        return await work
+
+    monkeypatch.setattr(Client, "may_lead", may_lead)
+    monkeypatch.setattr(threads, "_STEP", 10)
+    monkeypatch.setattr(upstream, "server_of", find)
+    monkeypatch.setattr(upstream, "replace", change)
+    files = [model.File(str(n), f"http://127.0.0.1:{n}/{n}", {}) for n in range(1, 50)]
+    given = model.ProjectDetail(model.Meta("1.0"), "demo", tuple(files))
+    shown = asyncio.run(refuse(given)).files
+    assert all(file.url.startswith(REFUSED) for file in shown)
+    assert found == [file.url for file in files]
+    assert len(steps) == 5
 
 
 def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:

@@ -346,16 +346,17 @@ async def refuse_near_files(
             leads = (client.may_lead(place or x, x, near) for x in some)
             some = list(compress(some, await asyncio.gather(*leads)))
         allowed = dict.fromkeys(some)
-    files = [
+    shown = [
         file
         if (server in allowed if server else not places)
         else replace(file, url=REFUSED + file.url)
         async for file, server in in_steps(zip(page.files, servers, strict=True))
     ]
-    if any(file is not old for file, old in zip(files, page.files, strict=True)):
+    files = tuple(shown)
+    if files != page.files:
         place = redacted(places[0]) if places else "a saved page"
         logger.info("%s names local files: they are refused", place)
-    return replace(page, files=tuple(files))
+    return replace(page, files=files)
 
 
 def _servers_of(files: Iterable[model.File]) -> list[str | None]:
