@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import pytest
 from support.pages import HTML, JSON, SHA, links_of_pip
 
-from nvp.index.http import pages
-from nvp.index.http.pages import parse_page, parse_projects
+from nvp.index.http import html_links, pages
+from nvp.index.http.pages import find_projects, parse_page, parse_projects
 from nvp.index.http.urls import UpstreamError
 
 INDEX, FILES = "https://index.example", "https://files.example/aa"
@@ -342,6 +342,13 @@ def test_a_list_of_very_many_projects(
     with pytest.raises(UpstreamError, match="more than 4 projects"):
         parse_projects(body, JSON, URL)
     assert looked_at == [*names[:5]]
+
+
+@pytest.mark.parametrize("read", [parse_projects, find_projects])
+def test_a_list_of_very_many_links(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_links, "_MOST_LINKS", 2)
+    with pytest.raises(UpstreamError, match="more than 2 links"):
+        read(b"<a href=x/>x</a>" * 4, HTML, URL)
 
 
 def check(body: bytes, kind: str, urls: list[str]) -> None:

@@ -7,6 +7,7 @@ import html
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ from support.pages import (
 )
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import html_links, pages
+from nvp.index.http import pages
 from nvp.index.http.client import Client
-from nvp.index.http.pages import find_projects, parse_page, parse_projects
+from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.selection.pieces import read_local
 from nvp.index.server import places, upstream
@@ -159,10 +160,8 @@ def test_any_json_is_read_or_refused(document: Any, nested: bool) -> None:
 def test_ten_thousand_files_and_duplicates() -> None:
     files = [json_file(filename=f"torch-{n}.0.tar.gz") for n in range(10_000)]
     page = read_json(*files, *files[:10])
-    assert [file.filename for file in page.files[:2]] == [
-        "torch-0.0.tar.gz",
-        "torch-1.0.tar.gz",
-    ]
+    names = [file.filename for file in page.files[:2]]
+    assert names == ["torch-0.0.tar.gz", "torch-1.0.tar.gz"]
     assert len(page.files) == 10_010
     text = "".join(f'<a href="torch-{n}.0.tar.gz">x</a>' for n in range(10_000))
     assert len(read_html(text).files) == 10_000
@@ -181,16 +180,8 @@ def test_lists_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"projects": [{"name": name} for name in "abc"]}).encode()
     with pytest.raises(UpstreamError, match="more than 2 projects"):
         parse_projects(body, JSON, URL)
-    monkeypatch.setattr(html_links, "_MOST_LINKS", 2)
-    for read in (parse_projects, find_projects):
-        with pytest.raises(UpstreamError, match="more than 2 links"):
-            read(b"<a href=x/>x</a>" * 4, HTML, URL)
-    for body, kind in (
-        (b"{}", JSON),
-        (b"[", JSON),
-        (b"", "image/png"),
-        (b"\xff", HTML),
-    ):
+    other = (b"{}", JSON), (b"[", JSON), (b"", "image/png"), (b"\xff", HTML)
+    for body, kind in other:
         with pytest.raises(UpstreamError):
             parse_projects(body, kind, URL)
 
@@ -316,14 +307,18 @@ def test_pages_that_pip_has_read() -> None:
     assert only(asyncio.run(index.get_project_page("demo"))).filename == NAME
 
 
-def test_large_pages_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["_parse", "parse_projects"])
+def test_large_pages_are_parsed_one_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sixty pages of 1 MB, which are small if compressed, took 1.5 GB."""
     active: list[int] = []
     most: list[int] = []
-    parse = upstream._parse
+    parse = getattr(upstream, name)
 
-    def record(*args: Any) -> model.ProjectDetail:
+    def record(*args: Any) -> Any:
         active.append(1)
+        time.sleep(0.05)
         most.append(len(active))
         try:
             return parse(*args)
@@ -334,14 +329,19 @@ def test_large_pages_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -
         client = Client()
         index = make_upstream(f"{url}/simple/", None, client)
         assert index is not None
-        await asyncio.gather(*map(index.get_project_page, "abcdef"))
+        details = map(index.get_project_page, "abc")
+        lists = (index._read_names() for _ in "abc")
+        await asyncio.gather(*(details if name == "_parse" else lists))
         await client.close()
 
-    monkeypatch.setattr(upstream, "_parse", record)
+    monkeypatch.setattr("nvp.index.http.client.LARGE", 200_000)
+    monkeypatch.setattr(upstream, name, record)
     page = Answer(body=HTML_PAGE.encode() + b" " * 300_000, kind="text/html")
-    with serve_answers({f"/simple/{name}/": page for name in "abcdef"}) as server:
+    with serve_answers(
+        {f"/simple/{x}": page for x in ("", "a/", "b/", "c/")}
+    ) as server:
         asyncio.run(read(server.url))
-    assert most == [1] * 6
+    assert most == [1] * 3
 
 
 class TestLinks:
