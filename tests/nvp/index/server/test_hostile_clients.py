@@ -201,7 +201,7 @@ class TestOtherUsers:
         ):
             address = ("127.0.0.1", parts.port or 0)
             with (
-                socket.create_connection(address, 5) as client,
+                socket.create_connection(address, 60) as client,
                 suppress(ConnectionError),  # a line may be too long
             ):
                 client.sendall(text.encode("latin-1"))
