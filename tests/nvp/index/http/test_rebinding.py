@@ -333,24 +333,23 @@ def test_a_page_is_parsed_while_a_name_is_looked_up(looked_up: list[str]) -> Non
 
 
 @pytest.fixture
-def lookups(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
-    """Return the limit of the lookups, all of which must end after the test."""
-    limit = threading.BoundedSemaphore(5)
-    monkeypatch.setattr(connecting, "_LOOKUPS", limit)
-    yield limit
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """Return a client with five lookups, all of which must end after the test."""
+    monkeypatch.setattr(connecting, "_LOOKUPS", 5)
+    client = Client()
+    yield client
     for _ in range(5):
-        assert limit.acquire(timeout=10)
+        assert client._nearness._lookups.acquire(timeout=10)
 
 
-@pytest.mark.usefixtures("lookups")
-def test_few_names_are_looked_up_at_the_same_time(looked_up: list[str]) -> None:
+def test_few_names_are_looked_up(impatient: Client, looked_up: list[str]) -> None:
     """A lookup lasts when nobody waits for it any more; each has a thread."""
     place = "https://93.184.216.34/"
 
     async def read() -> None:
         for number in range(3):
             page = page_of_servers(*(f"h{n}.p{number}.example" for n in range(20)))
-            assert await refuse_near_files(page, Client(), place) == page
+            assert await refuse_near_files(page, impatient, place) == page
 
     asyncio.run(read())
     assert len(looked_up) == 5

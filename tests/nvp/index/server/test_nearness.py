@@ -23,11 +23,11 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
-from nvp.index.http import threads
+from nvp.index.http import connecting, threads
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
-from nvp.index.http.urls import REFUSED, Settings, server_of
+from nvp.index.http.urls import REFUSED, Settings, UpstreamError, server_of
 from nvp.index.server import upstream
 from nvp.index.server.places import LinksUpstream
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
@@ -422,3 +422,24 @@ def test_other_machines_get_no_url_of_this_one(host: str, inner: RangeServer) ->
                 root = running.urls[0].removesuffix("simple/")
                 assert url.startswith(root) is is_streamed
                 assert ask(url).status == 200
+
+
+def test_the_names_of_one_index_do_not_count_for_another(
+    inner: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 10,000 names of an index, pip passed over a private one without a word."""
+    monkeypatch.setattr(connecting, "_HOSTS", 2)
+    client = Client(Settings(timeout=30, trust_env=False))
+    hostile = client.only("https://93.184.216.34/simple/")
+
+    async def use() -> None:
+        for number in range(9):
+            url = f"https://93.184.216.{number}/"
+            assert await hostile.may_lead("https://93.184.216.34/", url)
+        for own in (client.only(f"{inner.url}/simple/"), client):
+            assert (await own.get(f"{inner.url}/{METADATA}")).status == 200
+        with pytest.raises(UpstreamError, match="has moved"):
+            await hostile.get(f"{inner.url}/{METADATA}")
+        await client.close()
+
+    asyncio.run(use())

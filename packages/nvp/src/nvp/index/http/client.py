@@ -83,6 +83,7 @@ class Client:
         self.settings = settings or Settings()
         self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
         self._nearness = NearnessFinder()
+        self._finders: dict[str | None, NearnessFinder] = {None: self._nearness}
         # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
@@ -98,9 +99,13 @@ class Client:
         self._clients.clear()
 
     def only(self, index: str | None) -> Client:
-        """Return a client with the logins for one index, which shares all else."""
+        """Return a client with the logins for one index, which shares all else.
+
+        What the pages of one index name does not count for servers of others.
+        """
         other = copy(self)
         other.logins = self.logins.only(index)
+        other._nearness = self._finders.setdefault(index, NearnessFinder())
         return other
 
     def is_allowed(self, url: str) -> bool:
@@ -334,7 +339,8 @@ class Client:
         verify = None if is_plain else not self.settings.is_trusted(url)
         proxy = find_proxy(self.settings, url)
         kind = verify, self.logins.identify(url)
-        if (kind, proxy) not in self._clients:
+        key = kind, proxy, self._nearness
+        if key not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:
                 cert = self.settings.client_cert if kind[1] else None
@@ -344,10 +350,10 @@ class Client:
                 except UpstreamError as error:
                     error.reply = leading_to(url) if self.trusts_pages else None
                     raise
-            self._clients[kind, proxy] = make_connections(
+            self._clients[key] = make_connections(
                 self.settings, self._contexts[kind], proxy, url, finder=self._nearness
             )
-        return self._clients[kind, proxy]
+        return self._clients[key]
 
 
 def _not_allowed(url: str) -> UpstreamError:

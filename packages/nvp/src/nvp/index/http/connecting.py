@@ -64,8 +64,7 @@ _ADDRESSES = 32
 """The number of addresses of a name that are looked at, and that connections may use. A
 content network gives at most about 16 to a name; a hostile name has thousands."""
 
-_LOOKUPS = threading.BoundedSemaphore(128)
-"""The lookups for pages at the same time. A lookup lasts until the system gives up."""
+_LOOKUPS = 128  # at a time for the pages of an index; only the system ends a lookup
 
 
 class Nearness(IntEnum):
@@ -84,7 +83,7 @@ class Nearness(IntEnum):
 
 
 class NearnessFinder:
-    """Finds the location and the addresses of servers.
+    """Finds the location and the addresses of the servers that one index names.
 
     A public page must not make this program send requests to servers that only this
     machine, or its network, can reach. Connections therefore use only checked
@@ -96,6 +95,7 @@ class NearnessFinder:
         # the host, and servers to which its pages lead, must not be more local.
         self._accepted: dict[str, Nearness] = {}
         self._addresses: dict[str, tuple[float, Mapping[str, Nearness]]] = {}
+        self._lookups = threading.BoundedSemaphore(_LOOKUPS)
 
     async def find(self, url: str) -> Nearness:
         """Return the location of the server of ``url``.
@@ -111,7 +111,7 @@ class NearnessFinder:
         since, addresses = self._addresses.get(host, (-_RESOLVED, {}))
         if time.monotonic() - since >= _RESOLVED:
             try:
-                looking = self.resolve(host, _LOOKUPS)
+                looking = self.resolve(host, self._lookups)
                 addresses = await asyncio.wait_for(looking, _NAMED)
             except (OSError, UnicodeError, asyncio.TimeoutError):
                 self._addresses[host] = time.monotonic(), {}
@@ -206,8 +206,7 @@ def _look_up(host: str) -> dict[str, Nearness]:
 
 def _is_address(host: str) -> bool:
     with suppress(ValueError):
-        ipaddress.ip_address(host)
-        return True
+        return bool(ipaddress.ip_address(host))
     return False
 
 
