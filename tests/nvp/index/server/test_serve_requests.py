@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,6 @@ from support.processes import (
 from support.range_server import Answer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_wheel, write_page
-
-from nvp.cli.serve import _warn_of_other_index
 
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
@@ -152,13 +149,3 @@ def test_pages_do_not_lead_to_local_files_or_servers(
                 assert "location" not in headers
                 assert b"secret" not in body.replace(b"secret-1", b"")
                 assert b"S3cret" not in body
-
-
-def test_old_ports_are_forgotten(tmp_path: Path) -> None:
-    """Without ``--port``, each run has another port, and leaves a file for it."""
-    old = tmp_path / "serve" / "1"
-    old.parent.mkdir(mode=0o700)
-    old.touch()
-    os.utime(old, (0, 0))
-    _warn_of_other_index("http://127.0.0.1:2", ["https://a.example/"], str(tmp_path))
-    assert os.listdir(old.parent) == ["2"]

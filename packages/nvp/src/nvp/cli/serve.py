@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 _MOST_NAMED = 10
 """The maximum number of projects that are named when the server stops."""
 
-_LIFE = 30 * 24 * 3600.0
-"""Seconds for which the indexes of a port are remembered: without ``--port``, each run
-has another port, whose file no later run would replace."""
-
 
 _INDEXES = """
 -i, --index-url URL
@@ -118,7 +114,7 @@ def _warn_of_other_index(here: str, indexes: list[str], cache: str | None) -> No
     if load(path, len(own)) not in (None, own):
         what = f"port {port} had another index before, and uv caches wheels by this URL"
         complain(f"warning: {what}; run uv cache clean, or choose another --port")
-    store(path, own, _LIFE)
+    store(path, own)
 
 
 def _make_selection(
