@@ -21,7 +21,11 @@ Value = TypeVar("Value")
 _SOURCES = ("requires", "static-properties", "builtin")
 _PLUGIN_USES = ("none", "build", "all")
 
-NAME = re.compile(r"[a-z0-9_]+")
+_LONGEST = 255
+"""The maximum length of a namespace or feature, which the reasons against a label
+repeat. The longest published one has 25 characters."""
+
+NAME = re.compile(rf"[a-z0-9_]{{1,{_LONGEST}}}")
 """PEP 825: namespaces and features match ``^[a-z0-9_]+$``."""
 
 VALUE = re.compile(r"[a-z0-9_.]+")
@@ -73,8 +77,11 @@ _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
 
 def explain(text: str, term: Term) -> str:
     """Return the message about a text that does not match its grammar."""
-    allowed = "a-z, 0-9, _ and ." if GRAMMARS[term] is VALUE else "a-z, 0-9 and _"
-    return f"{shown(text)} is not a {term}: use only {allowed}"
+    if GRAMMARS[term] is VALUE:
+        return f"{shown(text)} is not a {term}: use only a-z, 0-9, _ and ."
+    if len(text) > _LONGEST:
+        return f"{shown(text)} is longer than {_LONGEST} characters"
+    return f"{shown(text)} is not a {term}: use only a-z, 0-9 and _"
 
 
 class Reporter:

@@ -408,7 +408,7 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
     ptx = [value for value in wanted if _is_older_ptx(value, gpu)]
     if ptx:
         sentence += (
-            f"; the driver could compile its PTX ({', '.join(ptx)}), but the only PTX "
+            f"; the driver could compile its PTX ({_named(ptx)}), but the only PTX "
             f"that variant properties match is that for {gpu.major}.0"
         )
     return sentence

@@ -271,6 +271,13 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
         "variants.cu126.nvidia",
         "sm-arch",
     ),
+    # The reasons against a label repeated long names: 6 GB for a document of 1 MB.
+    (
+        variants(cu126={"nvidia": {"x" * 256: ["y"]}}),
+        "variants.cu126.nvidia",
+        "is longer than 255 characters",
+    ),
+    ({"providers": {"x" * 256: {}}}, "providers", "is longer than 255 characters"),
     (variants(**{"cu 126": {}}), "variants", "'cu 126' is not a label"),
     (variants(**{"cu126\n": {}}), "variants", r"'cu126\n' is not a label"),
     (variants(**{"../x": {}}), "variants", "is not a label"),
