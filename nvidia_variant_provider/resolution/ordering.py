@@ -56,8 +56,10 @@ class Rejections(Mapping[str, tuple[Mismatch, ...]]):
     def _offered(
         self, namespace: str, feature: str
     ) -> tuple[tuple[str, ...], frozenset[str]]:
+        values = tuple(self._supported.get(namespace, {}).get(feature, ()))
+        if not values:  # a release may have 100,000 features that nothing supports
+            return (), frozenset()
         if (namespace, feature) not in self._sets:
-            values = tuple(self._supported.get(namespace, {}).get(feature, ()))
             self._sets[namespace, feature] = values, frozenset(values)
         return self._sets[namespace, feature]
 

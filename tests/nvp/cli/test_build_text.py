@@ -11,6 +11,8 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from nvp.cli.build_text import why_no_gpu
+from nvp.index.selection.shown import ShownRelease, explain_refused
+from nvp.index.selection.visibility import PageVerdicts
 
 BUILDS = {
     "both": gpu_build("12.9", "80_real", "90_real"),
@@ -77,3 +79,16 @@ def test_few_reasons_of_a_label_are_printed() -> None:
     lines = why_no_gpu("torch==1.0", resolution)
     assert sum("gpu does not fit:" in line for line in lines) == 8
     assert "  gpu has 12 more reasons" in lines
+
+
+def test_few_reasons_against_a_requested_label_are_printed() -> None:
+    """Each page of a stranger wrote 18 MB, which were kept to be printed once."""
+    build = {"nvidia": {f"f{number}": ["a"] for number in range(20)}}
+    resolution = resolve_metadata(
+        read_metadata(metadata({"gpu": build})), machine("12.6", "9.0")
+    )
+    shown = ShownRelease(project="torch", version="1.0", resolution=resolution)
+    text = explain_refused("gpu", PageVerdicts(project="torch"), [shown])
+    assert text is not None
+    assert text.startswith("torch==1.0: gpu does not fit this machine: it needs nvidia")
+    assert text.count(";") == 7

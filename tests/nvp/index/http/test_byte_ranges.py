@@ -17,7 +17,6 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.http import threads
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import RangeFile, _get_range
@@ -297,38 +296,45 @@ def test_the_error_of_a_thread_whose_caller_has_ended() -> None:
     assert reported == []
 
 
-@pytest.mark.parametrize("patience", [30.0, 0.01])
-def test_pages_with_many_files_are_made_after_each_other(
-    patience: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_with_many_files_are_made_after_each_other() -> None:
     """Twenty pages of 2 MB took 900 MB, and small pages waited for 35 seconds."""
-    monkeypatch.setattr(threads, "_PATIENCE", patience)
     made: list[str] = []
+    space = Space()
 
-    async def make(name: str, files: int, space: Space, goes_on: asyncio.Event) -> None:
+    async def make(name: str, files: int, *goes_on: asyncio.Event) -> None:
         async with Share(space):
             await asyncio.ensure_future(Share.take(files))  # by another task
             await Share.take(files)  # another page for this one
             made.append(name)
-            await goes_on.wait()
+            with Share.waits(), Share.waits():  # for a server, and another page
+                await goes_on[0].wait()
+            await goes_on[1].wait()
+
+    async def pause() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     async def run() -> None:
-        space, goes_on = Space(), asyncio.Event()
+        first, second, third = (asyncio.Event() for _ in range(3))
+        third.set()
         pages = {"a": 40_000, "b": 20_000, "c": 100_000, "d": 1}
         tasks = [
-            asyncio.ensure_future(make(name, files, space, goes_on))
+            asyncio.ensure_future(make(name, files, third, first))
             for name, files in pages.items()
         ]
-        if patience > 1:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert made == ["a", "b"]
-        else:  # a page may wait for another one
-            while len(made) < len(pages):
-                await asyncio.sleep(0.01)
-        goes_on.set()
+        await pause()
+        assert made == ["a", "b"]
+        first.set()
         await asyncio.gather(*tasks)
-        assert made == ["a", "b", "c", "d"]
+        assert made == [*pages]
+        tasks = [
+            asyncio.ensure_future(make(name, files, second, third))
+            for name, files in pages.items()
+        ]
+        await pause()  # all of them wait for servers
+        assert made == [*pages, *pages]
+        second.set()
+        await asyncio.gather(*tasks)
         assert space._used == 0
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -46,7 +46,7 @@ from .replies import (
     unpack,
     without_frames,
 )
-from .threads import Turn, Turns
+from .threads import Share, Turn, Turns
 from .urls import (
     REFUSED,
     CompleteResponse,
@@ -158,8 +158,9 @@ class Client:
         attempt, deadline = 0, self.settings.deadline
         while True:
             try:
-                # asyncio.timeout() requires Python 3.11.
-                return await asyncio.wait_for(work(), deadline)
+                with Share.waits():
+                    # asyncio.timeout() requires Python 3.11.
+                    return await asyncio.wait_for(work(), deadline)
             except asyncio.TimeoutError:
                 message = f"not complete after {deadline:g} s"
                 raise TooSlowError(message, url, hint="try again") from None

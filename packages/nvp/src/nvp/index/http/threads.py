@@ -5,9 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import (
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -29,10 +40,11 @@ _STEP = 1000
 
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
-and cannot be cancelled. Also the number of seconds to wait for space for a page."""
+and cannot be cancelled."""
 
-_SPACE = 60_000
-"""The number of files for which a `Space` has space. Larger pages are made alone."""
+_SPACE, _STUCK = 60_000, 10.0
+"""The number of files for which a `Space` has space; larger pages are made alone. The
+number of seconds that a page may take without a wait for a server."""
 
 
 async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
@@ -65,8 +77,12 @@ class Turns:
         :param counts: whether the task also counts towards ``in_all``.
         """
         semaphore = asyncio.Semaphore(self._most)
-        shared = self._all if counts else nullcontext()
-        async with self._known.setdefault(server_of(url), semaphore), shared:
+        async with AsyncExitStack() as stack:
+            with Share.waits():
+                own = self._known.setdefault(server_of(url), semaphore)
+                await stack.enter_async_context(own)
+                if counts:
+                    await stack.enter_async_context(self._all)
             yield
 
     async def run(self, url: str, work: Callable[[threading.Event], T]) -> T:
@@ -90,7 +106,8 @@ class Turns:
         # After the caller has ended, nobody else looks at an error.
         held.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            return await asyncio.shield(held)
+            with Share.waits():
+                return await asyncio.shield(held)
         finally:
             ended.set()
 
@@ -121,7 +138,8 @@ class Turn:
         async with self._taking:
             if self._has or self._is_over:
                 return
-            await self._lock.acquire()
+            with Share.waits():
+                await self._lock.acquire()
             if self._is_over:  # the block has ended while this task waited
                 self._lock.release()
             else:
@@ -131,7 +149,8 @@ class Turn:
 class Space:
     """Limits the number of files on the pages that are made at the same time.
 
-    A file takes 2 KB of memory until the response with its page is made.
+    A file takes 2 KB of memory until the response with its page is made. A page that
+    waits for a server or for another page does not count.
     """
 
     def __init__(self) -> None:
@@ -140,19 +159,19 @@ class Space:
         self._left = asyncio.Event()
 
     async def take(self, files: int) -> None:
-        """Wait until there is space for a page.
-
-        If no page is finished for `_PATIENCE` seconds, this one is made nevertheless: a
-        page may wait for a server, and for another page.
-        """
+        """Wait until there is space for a page, or nothing happens for `_STUCK`."""
         async with self._queue:
             while self._used and self._used + files > _SPACE:
                 self._left.clear()
                 try:
-                    await asyncio.wait_for(self._left.wait(), _PATIENCE)
+                    await asyncio.wait_for(self._left.wait(), _STUCK)
                 except asyncio.TimeoutError:
                     break
             self._used += files
+
+    def add(self, files: int) -> None:
+        """Count the files of a page again, after it has waited."""
+        self._used += files
 
     def give_back(self, files: int) -> None:
         """Make space for other pages."""
@@ -168,34 +187,53 @@ class Share:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._files = 0
+        self._files = self._waiting = 0
         self._is_asked = self._is_over = False
 
     async def __aenter__(self) -> Share:
         """Make this the share of the context."""
-        _SHARE.set(self)
+        self._token = _SHARE.set(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Give the space back."""
+        _SHARE.reset(self._token)
         self._is_asked = self._is_over = True
-        self._space.give_back(self._files)
+        if not self._waiting:
+            self._space.give_back(self._files)
 
     async def _take(self, files: int) -> None:
         if self._is_asked:  # further pages are read for this one
             return
         self._is_asked = True
         await self._space.take(files)
-        if self._is_over:  # the block has ended while this task waited
+        self._files = files
+        if self._waiting or self._is_over:  # the block may have ended meanwhile
             self._space.give_back(files)
-        else:
-            self._files = files
 
     @staticmethod
     async def take(files: int) -> None:
         """Wait until there is space for the page of the context, if it has a share."""
         if share := _SHARE.get():
             await share._take(files)
+
+    @staticmethod
+    @contextmanager
+    def waits() -> Iterator[None]:
+        """Give the space of the context back while its page waits in the block."""
+        share = _SHARE.get()
+        if share is None:
+            yield
+            return
+        share._waiting += 1
+        if share._waiting == 1 and not share._is_over:
+            share._space.give_back(share._files)
+        try:
+            yield
+        finally:
+            share._waiting -= 1
+            if not (share._waiting or share._is_over):
+                share._space.add(share._files)
 
 
 _SHARE: ContextVar[Share | None] = ContextVar("share", default=None)

@@ -19,7 +19,7 @@ import functools
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -40,7 +40,7 @@ from ...wheels.variant_json import is_of, is_plain
 from ..http.ranges import Parts, RangeSupport
 from ..http.threads import in_steps
 from ..http.urls import NoRangesError, is_http, server_of
-from .kept import METADATA_KEY, Kept, Request, SentMetadata, whole_key
+from .kept import FRESH, METADATA_KEY, Aging, Kept, Request, SentMetadata, whole_key
 from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
@@ -66,8 +66,7 @@ _MOST_SERVERS = 16
 
 _MARKER = b"variant_"
 
-_ROOM = 8 << 30
-"""The maximum size of the wheels that are downloaded for METADATA at a time."""
+_ROOM = 8 << 30  # the maximum size of the wheels that are downloaded at a time
 
 
 class Announcer:
@@ -91,6 +90,7 @@ class Announcer:
         self._platform = platform
         self._python = python
         self._reading: dict[str, Waiting] = {}
+        self._digests: Aging[tuple[str, int], str] = Aging(10_000, FRESH)
 
     async def announce(
         self, files: Sequence[model.File], index: str | None = None
@@ -127,11 +127,18 @@ class Announcer:
             is_shown = (kept or readable) and not known.is_refused(file)
             if kept:
                 announced[file.filename] = file
-            content = (
-                kept.content if kept and self._is_used(file, kept.content) else None
-            )
-            listed.append(_with_metadata(file, content) if is_shown else file)
+            digest = await self._digest(file, kept.content) if kept else ""
+            listed.append(_with_metadata(file, digest) if is_shown else file)
         return listed, announced
+
+    async def _digest(self, file: model.File, metadata: bytes) -> str:
+        """Return the SHA-256 of METADATA; empty if pip passes over the wheel."""
+        key = file.filename, hash(metadata)
+        if (known := self._digests.get(key)) is None:
+            used = await asyncio.to_thread(self._is_used, file, metadata)
+            known = hashlib.sha256(metadata).hexdigest() if used else ""
+            self._digests.put(key, known)
+        return known
 
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
@@ -193,18 +200,12 @@ class Announcer:
         return platform_of(tag) == self._platform
 
 
-def _with_metadata(file: model.File, kept: bytes | None) -> model.File:
-    # The hash of unread METADATA is unknown; PEP 658 uses "true" in this case.
-    announced: bool | dict[str, str] = (
-        True if kept is None else {"sha256": hashlib.sha256(kept).hexdigest()}
-    )
-    private: Mapping[str, object] = {
-        **dict(file.private_metadata.items()),
-        METADATA_KEY: True,
-    }
+def _with_metadata(file: model.File, digest: str) -> model.File:
+    private = {**dict(file.private_metadata.items()), METADATA_KEY: True}
     return replace(
         file,
-        dist_info_metadata=announced,
+        # The hash of unread METADATA is unknown; PEP 658 uses "true" in this case.
+        dist_info_metadata={"sha256": digest} if digest else True,
         private_metadata=model.PrivateMetadataMapping.from_any_mapping(private),
     )
 

@@ -249,7 +249,7 @@ def explain_refused(
     for shown in shown_releases:
         rejected = shown.resolution.rejected if shown.resolution else {}
         if pinned in rejected:
-            reasons = "; ".join(reason.sentence for reason in rejected[pinned])
+            reasons = "; ".join(x.sentence for x in rejected[pinned][:8])
             refused.append((Version(shown.version), reasons))
     refused += [
         (build.release, "; ".join(build.judgement.reasons))

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from nvidia_variant_provider.errors import redacted
 
 from ..http.kept_keys import kept_keys
 from ..http.replies import without_frames
+from ..http.threads import Share
 from ..http.urls import CompleteResponse, PassingError, UpstreamError, server_of
 from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, weigh
 
@@ -194,9 +196,11 @@ class KeptPages:
 
         The last page is returned only while it is usable.
         """
+        is_joined = ("page", key) in self._running
         task = asyncio.shield(self._start(("page", key), work))
         if last is None or self._clock() >= last.usable:
-            return await task
+            with Share.waits() if is_joined else nullcontext():
+                return await task
         try:
             found = await asyncio.wait_for(task, _PATIENCE)
             cut: Any = found.page.private_metadata.get(CUT_KEY)
