@@ -8,6 +8,7 @@ import io
 import json
 import re
 import socket
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from support.documents import TORCH, of_one
@@ -34,6 +35,7 @@ from support.loopback import (
 from support.range_server import Answer, serve_answers
 from support.wheels import publish, stub_wheel
 
+from nvp.index.http import client
 from nvp.index.http.threads import Space
 
 BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
@@ -373,3 +375,27 @@ def test_the_files_of_a_large_page_are_counted(
     assert sum(given) == sum(taken)
     assert len(taken) == (size > 1)
     assert all(202 <= files <= 1500 for files in taken)
+
+
+def test_a_large_page_that_arrives_slowly_delays_no_other_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page of another index waited for up to two minutes."""
+    monkeypatch.setattr(client, "LARGE", 0)
+    slow = {PAGE: Answer(body=b" " * 100, kind=JSON, fault="drip")}
+    with (
+        serve_answers(slow) as first,
+        serve_answers(page_of()) as second,
+        start(f"{first.url}/simple/", f"{second.url}/simple/") as running,
+    ):
+        url = urlsplit(running.urls[0])
+        with socket.create_connection(("127.0.0.1", url.port or 0), 60) as waiting:
+            head = f"GET {url.path}torch/ HTTP/1.0\r\nHost: localhost\r\n\r\n"
+            waiting.sendall(head.encode())
+            while not first.requests:
+                time.sleep(0.01)
+            time.sleep(0.5)  # the first byte has arrived
+            assert ask(running.urls[1] + "torch/").status == 200
+            waiting.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                waiting.recv(1)

@@ -83,13 +83,14 @@ class Client:
         self.settings = settings or Settings()
         self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
         self._nearness = NearnessFinder()
-        self._finders: dict[str | None, NearnessFinder] = {None: self._nearness}
+        self.large = asyncio.Lock()
+        """Held while a large page of an index is read and parsed; see `get`."""
+        self._of_indexes: dict[str | None, tuple[NearnessFinder, asyncio.Lock]]
+        self._of_indexes = {None: (self._nearness, self.large)}
         # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
-        self.large = asyncio.Lock()
-        """Held while a large page is read and parsed; see `get`."""
         self.parsing = asyncio.Lock()  # held while a page of over 256 KiB is parsed
 
     async def close(self) -> None:
@@ -101,11 +102,12 @@ class Client:
     def only(self, index: str | None) -> Client:
         """Return a client with the logins for one index, which shares all else.
 
-        What the pages of one index name does not count for servers of others.
+        The servers that its pages name, and its large pages, do not count for others.
         """
         other = copy(self)
         other.logins = self.logins.only(index)
-        other._nearness = self._finders.setdefault(index, NearnessFinder())
+        made = NearnessFinder(), asyncio.Lock()
+        other._nearness, other.large = self._of_indexes.setdefault(index, made)
         return other
 
     def is_allowed(self, url: str) -> bool:
