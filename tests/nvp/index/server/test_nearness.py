@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -430,16 +431,21 @@ def test_the_names_of_one_index_do_not_count_for_another(
     """After 10,000 names of an index, pip passed over a private one without a word."""
     monkeypatch.setattr(connecting, "_HOSTS", 2)
     client = Client(Settings(timeout=30, trust_env=False))
-    hostile = client.only("https://93.184.216.34/simple/")
+    hostile = client.only(far := "https://93.184.216.34/")
 
     async def use() -> None:
         for number in range(9):
-            url = f"https://93.184.216.{number}/"
-            assert await hostile.may_lead("https://93.184.216.34/", url)
+            assert await hostile.may_lead(far, f"https://93.184.216.{number}/")
         for own in (client.only(f"{inner.url}/simple/"), client):
             assert (await own.get(f"{inner.url}/{METADATA}")).status == 200
         with pytest.raises(UpstreamError, match="has moved"):
             await hostile.get(f"{inner.url}/{METADATA}")
-        await client.close()
+        # A server that was connected to has moved for all of them.
+        hostile._connected["evil"] = Nearness.ELSEWHERE
+        near = {"127.0.0.1": Nearness.MACHINE}
+        client._nearness._addresses["evil"] = monotonic(), near
+        with pytest.raises(OSError, match="has moved"):
+            await client._nearness.addresses_of("evil")
+        assert await client.find_nearness("http://evil/") is Nearness.ELSEWHERE
 
     asyncio.run(use())

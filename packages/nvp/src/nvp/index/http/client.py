@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
@@ -24,8 +25,8 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from ...signals import count_input
 from .connecting import (
+    Nearness,
     NearnessFinder,
-    errors_of_socks,
     find_proxy,
     make_connections,
     make_tls_context,
@@ -82,7 +83,8 @@ class Client:
     ) -> None:
         self.settings = settings or Settings()
         self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
-        self._nearness = NearnessFinder()
+        self._connected: dict[str, Nearness] = {}
+        self._nearness = NearnessFinder(self._connected)
         self.large = asyncio.Lock()
         """Held while a large page of an index is read and parsed; see `get`."""
         self._of_indexes: dict[str | None, tuple[NearnessFinder, asyncio.Lock]]
@@ -106,7 +108,7 @@ class Client:
         """
         other = copy(self)
         other.logins = self.logins.only(index)
-        made = NearnessFinder(), asyncio.Lock()
+        made = NearnessFinder(self._connected), asyncio.Lock()
         other._nearness, other.large = self._of_indexes.setdefault(index, made)
         return other
 
@@ -331,7 +333,7 @@ class Client:
         request = partial(send, client, bare, headers)
         try:
             return await self.logins.send(url, before, request)
-        except errors_of_socks() as error:
+        except _errors_of_socks() as error:
             failure = httpx.ProxyError(f"it does not speak SOCKS: {error}")
             failure.request = httpx.Request("GET", bare)
             raise failure from None
@@ -399,6 +401,13 @@ def _translate_error(
     if isinstance(error, httpx.TransportError) and not is_rejected:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
+
+
+def _errors_of_socks() -> tuple[type[Exception], ...]:
+    """Return the errors of SOCKS proxies that httpcore 1.0 does not translate."""
+    # The last one is that of a user or a password with more than 255 bytes.
+    known = sys.modules.get("socksio")
+    return () if known is None else (known.SOCKSError, OverflowError)
 
 
 def _is_of_tls(error: httpx.HTTPError) -> bool:

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -88,9 +87,13 @@ class NearnessFinder:
     A public page must not make this program send requests to servers that only this
     machine, or its network, can reach. Connections therefore use only checked
     addresses, and refuse a host that has moved to a more local address.
+
+    :param connected: receives the location of each server that was connected to. Only
+        these count for other indexes, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, connected: dict[str, Nearness] | None = None) -> None:
+        self._connected = {} if connected is None else connected
         # The most public location that was accepted for each host. Later addresses of
         # the host, and servers to which its pages lead, must not be more local.
         self._accepted: dict[str, Nearness] = {}
@@ -126,6 +129,8 @@ class NearnessFinder:
         """
         addresses = await self.resolve(host)
         near = self._accept(host, max(addresses.values()))
+        if len(self._connected) < _HOSTS:
+            self._connected[host] = near
         public = tuple(item for item, where in addresses.items() if where >= near)
         if not public:
             raise OSError(f"{host} has moved to an address that is nearer")
@@ -135,6 +140,7 @@ class NearnessFinder:
         """Record the `Nearness` of a host; return the most public one so far."""
         if len(self._accepted) >= _HOSTS and host not in self._accepted:
             return Nearness.ELSEWHERE  # others must not move nearer, too
+        near = max(near, self._connected.get(host, near))
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 
@@ -427,13 +433,6 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
         header = {"Proxy-Authorization": basic(made.auth)}
         return httpx.Proxy(made.url, headers=header)
     return made
-
-
-def errors_of_socks() -> tuple[type[Exception], ...]:
-    """Return the errors of SOCKS proxies that httpcore 1.0 does not translate."""
-    # The last one is that of a user or a password with more than 255 bytes.
-    known = sys.modules.get("socksio")
-    return () if known is None else (known.SOCKSError, OverflowError)
 
 
 def basic(pair: tuple[str, str], encoding: str = "latin-1") -> str:

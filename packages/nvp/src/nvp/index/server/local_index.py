@@ -351,7 +351,7 @@ class LocalIndex:
         if not direct or self._access.hosts != ANY_HOST or not is_http(url):
             return direct
         # If the index is on this machine, its URLs may mean the machine of the client.
-        return asyncio.run(self._client.find_nearness(url)) != Nearness.MACHINE
+        return asyncio.run(self._only(url).find_nearness(url)) != Nearness.MACHINE
 
     def _find_upstreams(self) -> list[SimpleRepository]:
         """Return the upstreams; if hashes are required, wrap them to compute hashes."""
