@@ -436,16 +436,15 @@ def test_the_names_of_one_index_do_not_count_for_another(
     async def use() -> None:
         for number in range(9):
             assert await hostile.may_lead(far, f"https://93.184.216.{number}/")
-        for own in (client.only(f"{inner.url}/simple/"), client):
-            assert (await own.get(f"{inner.url}/{METADATA}")).status == 200
+        for other in (client.only(f"{inner.url}/simple/"), client):
+            assert (await other.get(f"{inner.url}/{METADATA}")).status == 200
         with pytest.raises(UpstreamError, match="has moved"):
             await hostile.get(f"{inner.url}/{METADATA}")
-        # A server that was connected to has moved for all of them.
         hostile._connected["evil"] = Nearness.ELSEWHERE
-        near = {"127.0.0.1": Nearness.MACHINE}
-        client._nearness._addresses["evil"] = monotonic(), near
+        own = client._nearness
+        own._addresses["evil"] = monotonic(), {"127.0.0.1": Nearness.MACHINE}
         with pytest.raises(OSError, match="has moved"):
-            await client._nearness.addresses_of("evil")
-        assert await client.find_nearness("http://evil/") is Nearness.ELSEWHERE
+            await own.addresses_of("evil")
+        await client.close()
 
     asyncio.run(use())
