@@ -55,6 +55,7 @@ from .urls import (
     Settings,
     TooSlowError,
     UpstreamError,
+    is_http,
     split_credentials,
 )
 
@@ -108,8 +109,10 @@ class Client:
         """
         other = copy(self)
         other.logins = self.logins.only(index)
+        # The files that pages in directories name have no index; see `find_own`.
+        key = index and (f"{index.rstrip('/')}/" if is_http(index) else "")
         made = NearnessFinder(self._connected), asyncio.Lock()
-        other._nearness, other.large = self._of_indexes.setdefault(index, made)
+        other._nearness, other.large = self._of_indexes.setdefault(key, made)
         return other
 
     def is_allowed(self, url: str) -> bool:
