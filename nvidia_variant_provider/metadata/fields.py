@@ -77,11 +77,10 @@ _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
 
 def explain(text: str, term: Term) -> str:
     """Return the message about a text that does not match its grammar."""
-    if GRAMMARS[term] is VALUE:
-        return f"{shown(text)} is not a {term}: use only a-z, 0-9, _ and ."
-    if len(text) > _LONGEST:
+    if GRAMMARS[term] is NAME and len(text) > _LONGEST:
         return f"{shown(text)} is longer than {_LONGEST} characters"
-    return f"{shown(text)} is not a {term}: use only a-z, 0-9 and _"
+    allowed = "a-z, 0-9, _ and ." if GRAMMARS[term] is VALUE else "a-z, 0-9 and _"
+    return f"{shown(text)} is not a {term}: use only {allowed}"
 
 
 class Reporter:

@@ -18,7 +18,7 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution import inputs
 from nvidia_variant_provider.resolution.ordering import order
 from nvp.cli import main
-from nvp.gpu_code import inspection
+from nvp.gpu_code import claims, inspection
 from nvp.gpu_code.report import LibraryReport, WheelReport
 from nvp.lint import content, content_rules, files, selection
 from nvp.lint.content import describe_wheel
@@ -156,7 +156,7 @@ def test_libraries_with_the_same_targets_are_compared_once(
     """A wheel of a stranger has thousands of libraries, and thousands of values."""
     judged: list[object] = []
     for module, name in (
-        (content, "property_value"),
+        (claims, "property_value"),
         (content, "reaches"),
         (content_rules, "_jit_toolkit"),
     ):
@@ -169,7 +169,7 @@ def test_libraries_with_the_same_targets_are_compared_once(
         monkeypatch.setattr(module, name, counted)
 
     def steps(libraries: int, repeats: int) -> int:
-        content._named.cache_clear()
+        claims.values_of.cache_clear()
         paths = [f"demo/{n}.so" for n in range(libraries)]
         code = ("80_real", "90_virtual")
         items = [lib(*code, path=x, stubs=stubs, machine="x86_64") for x in paths]
@@ -182,7 +182,7 @@ def test_libraries_with_the_same_targets_are_compared_once(
         for item in wheel.shortfalls:
             assert [unit.name for unit in item.units] == paths
         judged.clear()
-        content._named.cache_clear()
+        claims.values_of.cache_clear()
         outside, inside = Collector(LABELED), Collector(LABELED)
         check_content(report, name, document, outside=outside, inside=inside)
         return len(judged)

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from packaging.version import Version
 
+from ..wheels.archive import without_label
 from .needs import Backend
 from .verdicts import Judgement
 
@@ -59,8 +60,7 @@ class Build:
     @property
     def release(self) -> Version:
         """The version without its label."""
-        own = self.version
-        return own.__replace__(local=None) if own.local else own
+        return without_label(self.version)
 
     def has_label(self, label: str) -> bool:
         """Return whether the build matches a label from the user, such as ``cu128``."""

@@ -281,7 +281,7 @@ def select_wheels(
 
     :param project: the project of the page; files of other projects are skipped.
     """
-    # A stranger can choose versions whose hashes are equal, but not texts.
+    # A stranger can choose equal hashes of versions, but not of texts.
     releases: dict[str, list[_Listed]] = {}
     for file in files:
         if not file.name.endswith(".whl"):

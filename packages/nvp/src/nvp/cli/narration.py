@@ -83,13 +83,10 @@ class Narration:
             else:
                 self.selected[key] = shown, label
         release, resolution = _release(shown), shown.resolution
-        missing = (
-            resolution
-            and shown.pinned is None
-            and not uses_gpu(label, resolution)
-            and why_no_gpu(release, resolution, label=label)
-        )
-        # A stranger's release may take a second to explain: do not hold the lock.
+        missing: list[str] = []
+        if resolution and shown.pinned is None and not uses_gpu(label, resolution):
+            # Do not hold the lock: a stranger's release may take a second to explain.
+            missing = why_no_gpu(release, resolution, label=label)
         with self._lock:
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
@@ -100,7 +97,7 @@ class Narration:
                 say(lines, aside=self._aside)
             for note in resolution.notes if resolution else ():
                 self.warn(note)
-            self._explain(missing or [])
+            self._explain(missing)
 
     def wait(self, project: str) -> None:
         """Print the project that pip is waiting for, if stderr is a terminal."""

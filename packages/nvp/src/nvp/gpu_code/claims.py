@@ -254,11 +254,12 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
 def _runs(unit: Unit, value: str) -> bool:
     """Return whether a unit has code for ``value`` or runs on all GPUs of the value."""
-    return value in _named(unit.targets) or reaches(unit, value)
+    return value in values_of(unit.targets) or reaches(unit, value)
 
 
 @lru_cache(maxsize=2**16)  # many libraries of a wheel have the same targets
-def _named(targets: frozenset[str]) -> frozenset[str | None]:
+def values_of(targets: frozenset[str]) -> frozenset[str | None]:
+    """Return the ``sm_arch`` values that name targets."""
     return frozenset(map(property_value, targets))
 
 
@@ -281,7 +282,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
         replace(x, targets=frozenset(t for t in x.targets if parse_target(t)[1] != "a"))
         for x in _loaded(units)
     ]
-    named = [_named(unit.targets) for unit in loaded]
+    named = [values_of(unit.targets) for unit in loaded]
     chosen: list[str] = []
     for value in _sorted(v for values in named for v in values if v is not None):
         if all(value in values for values in named):
@@ -340,7 +341,7 @@ def _relaxed_values(
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
     """Return ``{name of a unit: values that only other units cover}``."""
     loaded = _loaded(units)
-    values = {value for unit in loaded for value in _named(unit.targets)}
+    values = {value for unit in loaded for value in values_of(unit.targets)}
     named = _sorted(value for value in values if value is not None and gpus_of(value))
     # Many libraries have the same targets.
     lacking: dict[frozenset[str], tuple[str, ...]] = {}

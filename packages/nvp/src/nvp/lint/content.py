@@ -21,7 +21,7 @@ from ..gpu_code.bounds import (
     major_of_name,
     required_runtimes,
 )
-from ..gpu_code.claims import TrueClaim, find_claim, property_value, reaches
+from ..gpu_code.claims import TrueClaim, find_claim, reaches, values_of
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.units import Unit, parse_target, split_units
 from ..wheels.archive import WheelName
@@ -184,11 +184,11 @@ def _find_shortfalls(
 
     for value in values:
         if loaded:
-            lacking = [x for x in kinds.values() if value not in _named(x.targets)]
+            lacking = [x for x in kinds.values() if value not in values_of(x.targets)]
             lack, judged = _classify(value, lacking)
         else:
             lack = Lack.EMPTY_CUBINS
-            judged = [x for x in kinds.values() if value in _named(x.stubs)]
+            judged = [x for x in kinds.values() if value in values_of(x.stubs)]
         if judged:
             every = having(frozenset(map(_kind_of, judged)))
             yield Shortfall(value=value, lack=lack, units=every)
@@ -202,16 +202,11 @@ def _classify(value: str, lacking: Sequence[Unit]) -> tuple[Lack, Sequence[Unit]
     failing = [unit for unit in lacking if not reaches(unit, value)]
     if not failing:
         return Lack.OTHER_NAME, lacking
-    if any(value in _named(unit.stubs) for unit in failing):
+    if any(value in values_of(unit.stubs) for unit in failing):
         return Lack.EMPTY_CUBINS, failing
     if specific := [unit for unit in failing if letter_of(unit, value)]:
         return Lack.SPECIFIC_CODE, specific
     return Lack.NO_PTX if value.endswith("_virtual") else Lack.NO_CODE, failing
-
-
-@lru_cache(maxsize=2**16)
-def _named(targets: frozenset[str]) -> frozenset[str | None]:
-    return frozenset(map(property_value, targets))
 
 
 _PLATFORM = re.compile(
@@ -249,11 +244,8 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report libraries for a processor or system other than the platform tag's."""
     report, name = wheel
     platforms = {tag.platform for tag in name.tags}
-    foreign = foreign_libraries(report, name)
-    native = [x for x in report.libraries if x.machine in _PROCESSORS]
-    known = set(map(id, foreign))
-    native = [x for x in native if id(x) not in known]
-    if native:
+    foreign, others = part_libraries(report, name)
+    if native := [x for x in others if x.machine in _PROCESSORS]:
         # Wheels may contain programs and libraries for other machines, such as helpers
         # that are copied to a device. Report only files that the tag's platform loads.
         foreign = _loaded(foreign, native)
@@ -269,13 +261,20 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
         )
 
 
-def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryReport]:
-    """Return the libraries for machines other than those of the platform tags."""
+def part_libraries(
+    report: WheelReport, name: WheelName
+) -> tuple[Sequence[LibraryReport], Sequence[LibraryReport]]:
+    """Return the libraries for machines of no platform tag, and the other libraries."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
-    if None in suited:
-        return []  # A tag is platform-independent, or for an unchecked platform.
-    libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
-    return [x for x in libraries if (x.format, x.machine) not in suited]
+    if None in suited:  # A tag is platform-independent, or for an unchecked platform.
+        return (), report.libraries
+    foreign: list[LibraryReport] = []
+    others: list[LibraryReport] = []
+    for item in report.libraries:
+        is_suited = (item.format, item.machine) in suited
+        is_foreign = item.machine in _PROCESSORS and not is_suited
+        (foreign if is_foreign else others).append(item)
+    return foreign, others
 
 
 @LIBRARY_CHECKS.rule("NV514")

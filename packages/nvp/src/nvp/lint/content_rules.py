@@ -34,8 +34,8 @@ from .content import (
     Lack,
     Shortfall,
     describe_wheel,
-    foreign_libraries,
     letter_of,
+    part_libraries,
 )
 from .findings import Checks, Collector, Problem
 
@@ -74,12 +74,10 @@ def check_content(
     if (name.label is None) is not (document is None):
         return
     # NV513 reports foreign libraries, so the other rules check only native libraries.
-    foreign = foreign_libraries(report, name)
-    if foreign and len(foreign) == len(report.libraries):
+    foreign, others = part_libraries(report, name)
+    if foreign and not others:
         return
-    known = set(map(id, foreign))
-    kept = tuple(x for x in report.libraries if id(x) not in known)
-    report = replace(report, libraries=kept)
+    report = replace(report, libraries=tuple(others))
     wheel = describe_wheel(report, name, document)
     if wheel is None:
         SILENT_CHECKS.run((report, name), outside)

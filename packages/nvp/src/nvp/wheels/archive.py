@@ -442,5 +442,9 @@ def parse_versions(text: str) -> tuple[Version, Version] | None:
         version = Version(text.replace("_", "-"))
     except ValueError:
         return None
-    # Parsing again would be slow for pages with 100,000 labeled wheels.
-    return version, version.__replace__(local=None) if version.local else version
+    return version, without_label(version)
+
+
+def without_label(version: Version) -> Version:
+    """Return a version without its local label; to parse a version again is slow."""
+    return version.__replace__(local=None) if version.local else version

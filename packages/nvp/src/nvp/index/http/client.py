@@ -105,7 +105,7 @@ class Client:
     def only(self, index: str | None) -> Client:
         """Return a client with the logins for one index, which shares all else.
 
-        The servers that its pages name, and its large pages, do not count for others.
+        Large pages of the index, and servers that they name, affect no other index.
         """
         other = copy(self)
         other.logins = self.logins.only(index)

@@ -139,7 +139,7 @@ class NearnessFinder:
     def _accept(self, host: str, near: Nearness) -> Nearness:
         """Record the `Nearness` of a host; return the most public one so far."""
         if len(self._accepted) >= _HOSTS and host not in self._accepted:
-            return Nearness.ELSEWHERE  # others must not move nearer, too
+            return Nearness.ELSEWHERE  # a host without a record must not move nearer
         near = max(near, self._connected.get(host, near))
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
@@ -212,7 +212,8 @@ def _look_up(host: str) -> dict[str, Nearness]:
 
 def _is_address(host: str) -> bool:
     with suppress(ValueError):
-        return bool(ipaddress.ip_address(host))
+        ipaddress.ip_address(host)
+        return True
     return False
 
 

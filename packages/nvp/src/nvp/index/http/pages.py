@@ -434,5 +434,10 @@ def _most_files(body: bytes) -> Callable[[int], None]:
     return at_most(_FILES + len(body) // _BYTES_OF_FILE, "files")
 
 
+def estimate_files(body: bytes) -> int:
+    """Return about how many files a page has, from the number of tags and objects."""
+    return body.count(b">") // 2 + body.count(b"{") + len(body) // _BYTES_OF_FILE
+
+
 def _most_keys(body: bytes) -> Callable[[int], None]:
     return at_most(_KEYS + len(body) // _BYTES_OF_KEY, "unknown keys")

@@ -14,11 +14,7 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Future
-from contextlib import (
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -159,7 +155,7 @@ class Space:
         self._left = asyncio.Event()
 
     async def take(self, files: int) -> None:
-        """Wait until there is space for a page, or nothing happens for `_STUCK`."""
+        """Wait for space for a page, or until nothing happens for `_STUCK` seconds."""
         async with self._queue:
             while self._used and self._used + files > _SPACE:
                 self._left.clear()
@@ -202,20 +198,17 @@ class Share:
         if not self._waiting:
             self._space.give_back(self._files)
 
-    async def _take(self, files: int) -> None:
-        if self._is_asked:  # further pages are read for this one
-            return
-        self._is_asked = True
-        await self._space.take(files)
-        self._files = files
-        if self._waiting or self._is_over:  # the block may have ended meanwhile
-            self._space.give_back(files)
-
     @staticmethod
     async def take(files: int) -> None:
         """Wait until there is space for the page of the context, if it has a share."""
-        if share := _SHARE.get():
-            await share._take(files)
+        share = _SHARE.get()
+        if share is None or share._is_asked:  # further pages are read for this one
+            return
+        share._is_asked = True
+        await share._space.take(files)
+        share._files = files
+        if share._waiting or share._is_over:  # the block may have ended meanwhile
+            share._space.give_back(files)
 
     @staticmethod
     @contextmanager

@@ -43,7 +43,12 @@ from ...matrix.changes import (
     Pick,
     find_index_change,
 )
-from ...wheels.archive import WheelName, parse_wheel_name, release_of_sdist
+from ...wheels.archive import (
+    WheelName,
+    parse_wheel_name,
+    release_of_sdist,
+    without_label,
+)
 from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
 
@@ -434,7 +439,7 @@ def _parse(name: str) -> tuple[WheelName, Version, Version]:
     """Parse the name of a wheel once for all machines, as for `_Name`."""
     parts = parse_wheel_name(name)
     full = Version(parts.version)
-    return parts, Version(full.public) if full.local else full, full
+    return parts, without_label(full), full
 
 
 def _find_versions(files: Iterable[model.File], names: Iterable[_Name]) -> set[Version]:

@@ -428,9 +428,9 @@ class LocalFiles:
         return self._folders[folder] and SERVED.fullmatch(name) is not None
 
     def read(self, file: model.File) -> model.File:
-        """Like `check`; other metadata files get their hash, to be compared.
+        """Do the same as `check`, and give metadata files their hash, to be compared.
 
-        Each is read once, and none that is too large to be used.
+        Each metadata file is read once. One that is too large to be used is not read.
         """
         file = self.check(file)
         if not file.url.startswith("file:"):

@@ -28,7 +28,13 @@ from ...wheels.archive import release_of_sdist
 from ..http.client import Client
 from ..http.connecting import Nearness
 from ..http.kept_keys import LINKS, may_list
-from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
+from ..http.pages import (
+    ACCEPT,
+    estimate_files,
+    parse_page,
+    parse_projects,
+    with_absolute_links,
+)
 from ..http.replies import without_frames
 from ..http.threads import Share, Turn, in_steps
 from ..http.urls import (
@@ -206,11 +212,9 @@ class Upstream(SimpleRepository):
             message = "redirects to a server that may know you by your certificate"
             raise UpstreamError(message, url, reply=reply, hint="serve that URL")
         # Parsed pages take many times their size, until their responses are made.
-        size = len(reply.body)
-        is_large = size > _LARGE
-        if is_large:  # estimate the number of files: each has a tag or an object
-            tags, objects = reply.body.count(b">") // 2, reply.body.count(b"{")
-            await Share.take(tags + objects + size // 400)
+        is_large = len(reply.body) > _LARGE
+        if is_large:
+            await Share.take(estimate_files(reply.body))
         async with client.parsing if is_large else nullcontext():
             page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await refuse_near_files(page, client, url, reply.url)
