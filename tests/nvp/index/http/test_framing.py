@@ -277,8 +277,8 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         await asyncio.gather(*(connect(backend, name, port) for port, name in ports))
         await asyncio.gather(*(tunnel(backend, port) for port in (1, 2) * 8))
 
-    async def find(host: str) -> tuple[str, ...]:
-        return (host,)
+    async def find(host: str) -> tuple[str, ...]:  # noqa: ARG001
+        return ("192.0.2.1",)
 
     class Streams(httpcore.AsyncMockBackend):
         async def connect_tcp(self, *_: object, **__: object) -> Stream:

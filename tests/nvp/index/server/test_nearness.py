@@ -28,7 +28,7 @@ from nvp.index.http import connecting, threads
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
-from nvp.index.http.urls import REFUSED, Settings, server_of
+from nvp.index.http.urls import REFUSED, Settings, UpstreamError, server_of
 from nvp.index.server import upstream
 from nvp.index.server.places import LinksUpstream
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
@@ -80,12 +80,8 @@ def elsewhere(
         with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
             monkeypatch.setenv("http_proxy", proxy.url)
             monkeypatch.setenv("no_proxy", "127.0.0.1,localhost,::ffff:127.0.0.1")
-            settings = Settings(
-                timeout=30,
-                deadline=60,
-                trusted_hosts=["*"],
-                trusts_pages=trusts_pages,
-            )
+            trusting = Settings(trusted_hosts=["*"], trusts_pages=trusts_pages)
+            settings = replace(trusting, timeout=30, deadline=60)
             with start(index, settings=settings) as running:
                 yield running
 
@@ -125,9 +121,8 @@ def test_a_page_from_elsewhere_redirects_to_servers_of_this_machine(
         answers[f"/files/{name}"] = Answer(status=302, headers=target)
     with elsewhere(answers) as running:
         assert running.page().status == 200
-        assert "redirects to a server that only this machine can reach" in str(
-            running.warnings
-        )
+        message = "redirects to a server that only this machine can reach"
+        assert message in str(running.warnings)
     assert inner.requests == []
 
 
@@ -438,10 +433,16 @@ def test_the_names_of_one_index_do_not_count_for_another(
             assert await hostile.may_lead(far, f"https://93.184.216.{number}/")
         for other in (client.only(f"{inner.url}/simple/"), client):
             assert (await other.get(f"{inner.url}/{METADATA}")).status == 200
-        hostile._connected["evil"] = Nearness.ELSEWHERE
         own = client.only("/a")._nearness
         assert own is client.only("")._nearness
-        own._addresses["evil"] = monotonic(), {"127.0.0.1": Nearness.MACHINE}
+        for each in (hostile._nearness, own):
+            each._addresses["evil"] = monotonic(), {"127.0.0.1": Nearness.MACHINE}
+        with pytest.raises(UpstreamError, match="has moved"):
+            await hostile.get("https://evil/")
+        # Only a connection counts for the others.
+        assert client._connected == {"127.0.0.1": Nearness.MACHINE}
+        assert await own.addresses_of("evil") == ("127.0.0.1",)
+        hostile._nearness.note("evil", "93.184.216.34")
         with pytest.raises(OSError, match="has moved"):
             await own.addresses_of("evil")
         await client.close()

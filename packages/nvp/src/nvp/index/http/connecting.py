@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
-import logging
 import os
 import socket
 import ssl
@@ -27,8 +26,6 @@ import httpx
 from .replies import CHECK_PROXY, LimitedStream, shown_proxy
 from .threads import Turns, call_in_daemon
 from .urls import Settings, UpstreamError
-
-logger = logging.getLogger(__name__)
 
 _IDLE = 96
 """The number of connections above which idle ones are closed."""
@@ -129,12 +126,16 @@ class NearnessFinder:
         """
         addresses = await self.resolve(host)
         near = self._accept(host, max(addresses.values()))
-        if len(self._connected) < _HOSTS:
-            self._connected[host] = near
         public = tuple(item for item, where in addresses.items() if where >= near)
         if not public:
             raise OSError(f"{host} has moved to an address that is nearer")
         return public
+
+    def note(self, host: str, address: str) -> None:
+        """Record the location of a server that was connected to, for all indexes."""
+        if len(self._connected) < _HOSTS:
+            near = _of_address(address)
+            self._connected[host] = max(near, self._connected.get(host, near))
 
     def _accept(self, host: str, near: Nearness) -> Nearness:
         """Record the `Nearness` of a host; return the most public one so far."""
@@ -212,8 +213,7 @@ def _look_up(host: str) -> dict[str, Nearness]:
 
 def _is_address(host: str) -> bool:
     with suppress(ValueError):
-        ipaddress.ip_address(host)
-        return True
+        return bool(ipaddress.ip_address(host))
     return False
 
 
@@ -326,14 +326,14 @@ def make_tls_context(
 class _Backend(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a server.
 
-    If a name were resolved again, it could have other addresses (DNS rebinding). The
-    threads of the event loop, in which pages are parsed, do not wait for name servers.
+    If a name were resolved again, it could have other addresses (DNS rebinding).
 
     :param checks: whether to leave out addresses that are more local than before.
     """
 
     def __init__(self, finder: NearnessFinder, *, checks: bool) -> None:
         self._find = finder.addresses_of if checks else finder.resolve
+        self._finder = finder
         self._inner = httpcore.AnyIOBackend()
         self._handshakes = Turns(_HANDSHAKES, _IN_ALL)
 
@@ -362,6 +362,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
                 stream = await self._inner.connect_tcp(
                     address, port, patience, local_address, socket_options
                 )
+                self._finder.note(host, address)
                 return LimitedStream(stream, self._handshakes, port)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
