@@ -90,7 +90,7 @@ class Announcer:
         self._platform = platform
         self._python = python
         self._reading: dict[str, Waiting] = {}
-        self._digests: Aging[tuple[str, int], str] = Aging(10_000, FRESH)
+        self._digests: Aging[tuple[str, int], asyncio.Task[str]] = Aging(10_000, FRESH)
 
     async def announce(
         self, files: Sequence[model.File], index: str | None = None
@@ -133,12 +133,16 @@ class Announcer:
 
     async def _digest(self, file: model.File, metadata: bytes) -> str:
         """Return the SHA-256 of METADATA; empty if pip passes over the wheel."""
+
+        def find() -> str:
+            used = self._is_used(file, metadata)
+            return hashlib.sha256(metadata).hexdigest() if used else ""
+
         key = file.filename, hash(metadata)
         if (known := self._digests.get(key)) is None:
-            used = await asyncio.to_thread(self._is_used, file, metadata)
-            known = hashlib.sha256(metadata).hexdigest() if used else ""
-            self._digests.put(key, known)
-        return known
+            known = asyncio.ensure_future(asyncio.to_thread(find))
+            self._digests.put(key, known)  # also for pages made at the same time
+        return await asyncio.shield(known)
 
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
@@ -320,10 +324,7 @@ class Evaluator:
         )
 
     async def rewrite(
-        self,
-        project: str,
-        file: model.File,
-        variant: MakeVariant,
+        self, project: str, file: model.File, variant: MakeVariant
     ) -> EvaluatedWheel | None:
         """Return the wheel with variant markers resolved; ``None`` without markers.
 
@@ -378,10 +379,7 @@ class Evaluator:
             )
 
         return HeldWheel(
-            original=original,
-            hashes=file.hashes,
-            refusal=refusal,
-            plan=plan,
+            original=original, hashes=file.hashes, refusal=refusal, plan=plan
         )
 
     async def depends_on_variant(
