@@ -149,3 +149,15 @@ def test_pages_do_not_lead_to_local_files_or_servers(
                 assert "location" not in headers
                 assert b"secret" not in body.replace(b"secret-1", b"")
                 assert b"S3cret" not in body
+
+
+@pytest.mark.parametrize("words", [(), ("--fresh",)])
+def test_a_page_is_requested_each_time_with_fresh(
+    words: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    page = Answer(body=b"<!DOCTYPE html>", kind="text/html")
+    with serve_answers({"/simple/p/": page}) as upstream:
+        with serving("-i", f"{upstream.url}/simple/", *words, environ=environ) as it:
+            for _ in range(3):
+                assert fetch(f"{it.urls[0]}p/")[0] == 200
+        assert len(upstream.requests) == (3 if words else 1)

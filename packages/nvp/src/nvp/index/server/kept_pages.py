@@ -33,9 +33,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 Ask = Callable[
-    ["KeptPage | None"], Awaitable[tuple[CompleteResponse, model.ProjectDetail]]
+    ["KeptPage | None", Callable[[], None]],
+    Awaitable[tuple[CompleteResponse, model.ProjectDetail]],
 ]
-"""Reads a page again, given the cached one; returns the reply and the page."""
+"""Reads a page again, given the cached one; returns the reply and the page. Calls the
+function when the reply is complete, before it is parsed."""
 
 CUT_KEY = "_nvidia_variant_provider_cut"
 """The key that marks a truncated page. Its value has the reason in ``why``, and in
@@ -124,6 +126,7 @@ class KeptPages:
             _MADE, _PERIOD, clock, lambda made: _RESULT + len(made[1].body)
         )
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
+        self._answered: set[Hashable] = set()
         # The failing servers that were reported to the user.
         self._failing: set[str] = set()
 
@@ -197,12 +200,15 @@ class KeptPages:
         The last page is returned only while it is usable.
         """
         is_joined = ("page", key) in self._running
-        task = asyncio.shield(self._start(("page", key), work))
+        task = self._start(("page", key), work)
         if last is None or self._clock() >= last.usable:
             with Share.waits() if is_joined else nullcontext():
-                return await task
+                return await asyncio.shield(task)
         try:
-            found = await asyncio.wait_for(task, _PATIENCE)
+            await asyncio.wait({task}, timeout=_PATIENCE)
+            # Once the index has answered, only this program is slow.
+            seconds = None if key in self._answered else 0
+            found = await asyncio.wait_for(asyncio.shield(task), seconds)
             cut: Any = found.page.private_metadata.get(CUT_KEY)
             if cut is None:
                 return found
@@ -234,11 +240,13 @@ class KeptPages:
     ) -> KeptPage:
         key = make_key()
         try:
-            reply, page = await ask(last)
+            reply, page = await ask(last, partial(self._answered.add, key))
         except Exception as error:
             if not isinstance(error, PassingError):
                 self._pages.drop(key)
             raise
+        finally:
+            self._answered.discard(key)
         headers = {k: reply.headers[k] for k in _LASTING if k in reply.headers}
         if last is not None and page is last.page:
             logger.info("%s: has not changed", redacted(url))

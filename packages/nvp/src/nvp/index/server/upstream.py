@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import compress, islice
@@ -167,12 +167,12 @@ class Upstream(SimpleRepository):
         """Read a page from a server. An error contains the reply, if there was one."""
 
         async def ask(
-            last: KeptPage | None = None,
+            last: KeptPage | None = None, answered: Callable[[], None] = lambda: None
         ) -> tuple[CompleteResponse, model.ProjectDetail]:
             # Several large pages at once would take gigabytes.
             async with Turn(client.large) as turn:
                 return await self._ask(
-                    client, url, accept, project, turn=turn, last=last
+                    client, url, accept, project, answered, turn=turn, last=last
                 )
 
         if self.kept is not None:
@@ -188,6 +188,7 @@ class Upstream(SimpleRepository):
         url: str,
         accept: str,
         project: str,
+        answered: Callable[[], None],
         *,
         turn: Turn,
         last: KeptPage | None = None,
@@ -207,14 +208,14 @@ class Upstream(SimpleRepository):
             if reply.url == last.url:
                 return reply, last.page
             # Read the page again, because the validators belong to another URL.
-            return await self._ask(client, url, accept, project, turn=turn)
+            return await self._ask(client, url, accept, project, answered, turn=turn)
         if client.settings.client_cert and reply.away:
             message = "redirects to a server that may know you by your certificate"
             raise UpstreamError(message, url, reply=reply, hint="serve that URL")
+        answered()
         # Parsed pages take many times their size, until their responses are made.
         is_large = len(reply.body) > _LARGE
-        if is_large:
-            await Share.take(estimate_files(reply.body))
+        await Share.take(estimate_files(reply.body))
         async with client.parsing if is_large else nullcontext():
             page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await refuse_near_files(page, client, url, reply.url)
