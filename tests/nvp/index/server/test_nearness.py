@@ -290,7 +290,7 @@ def test_the_servers_of_a_page_are_found_beside_other_work(
         return await work
 
     monkeypatch.setattr(Client, "may_lead", may_lead)
-    monkeypatch.setattr(threads, "_STEP", 10)
+    monkeypatch.setattr(threads, "_STEP", 0)
     monkeypatch.setattr(upstream, "server_of", find)
     monkeypatch.setattr(upstream, "replace", change)
     files = [model.File(str(n), f"http://127.0.0.1:{n}/{n}", {}) for n in range(1, 50)]
@@ -298,7 +298,7 @@ def test_the_servers_of_a_page_are_found_beside_other_work(
     shown = asyncio.run(refuse(given)).files
     assert all(file.url.startswith(REFUSED) for file in shown)
     assert found == [file.url for file in files]
-    assert len(steps) == 5
+    assert len(steps) >= len(files)
 
 
 def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:

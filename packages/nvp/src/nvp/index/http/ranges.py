@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from nvidia_variant_provider.errors import InputError, redacted
 
 from .client import Client
+from .threads import Share
 from .urls import (
     ALGORITHMS,
     CompleteResponse,
@@ -400,7 +401,8 @@ class RangeSupport:
             reply = asyncio.ensure_future(self._ask(url, self._client.only(index)))
             self._asked[key] = reply, now + _FRESH
         # Several pages may wait for the same test, so none of them may cancel it.
-        return await asyncio.shield(self._asked[key][0])
+        with Share.waits():
+            return await asyncio.shield(self._asked[key][0])
 
     def deny(self, url: str) -> None:
         """Record that the server of a file does not support range requests."""

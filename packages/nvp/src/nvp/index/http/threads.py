@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -16,7 +17,7 @@ from collections.abc import (
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from nvidia_variant_provider.errors import InputError
@@ -24,6 +25,7 @@ from nvidia_variant_provider.errors import InputError
 from ...signals import wait_for
 from .urls import server_of
 
+P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -31,27 +33,37 @@ logger = logging.getLogger(__name__)
 
 _NAME = "nvidia-variant-provider index"
 
-_STEP = 1000
-"""The number of items until other tasks run: some ten milliseconds."""
+_STEP = 0.01  # the number of seconds until other tasks run
 
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
 and cannot be cancelled."""
 
-_SPACE, _STUCK = 60_000, 10.0
-"""The number of files for which a `Space` has space; larger pages are made alone. The
-number of seconds that a page may take without a wait for a server."""
+_SPACE, _PAGES, _STUCK = 60_000, 4, 10.0
+"""The numbers of files and of pages for which a `Space` has space; larger pages are
+made alone. The number of seconds that a page may take without a wait for a server."""
 
 
 async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items, and let other tasks run after each `_STEP` items.
+    """Yield items, and let other tasks run after each `_STEP`.
 
     A page may have 100,000 files. Use a thread instead for work that shares no data.
+    Before each step, the page of the context takes its `Share` again.
     """
-    for number, item in enumerate(items, 1):
+    async with Share.works():
+        since = time.monotonic()
+    for item in items:
         yield item
-        if number % _STEP == 0:
-            await asyncio.sleep(0)
+        if time.monotonic() - since > _STEP:
+            async with Share.works():
+                await asyncio.sleep(0)
+            since = time.monotonic()
+
+
+async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of ``work``, which a thread does for a page; see `in_steps`."""
+    async with Share.works():
+        return await asyncio.to_thread(work, *args, **kwargs)
 
 
 class Turns:
@@ -145,29 +157,37 @@ class Turn:
 class Space:
     """Limits the number of files on the pages that are made at the same time.
 
-    A file takes 2 KB of memory until the response with its page is made. A page that
-    waits for a server or for another page does not count.
+    A file takes 2 KB of memory until the response with its page is made, and each page
+    delays those of other indexes. A page that waits for a server or for another page
+    does not count.
     """
 
     def __init__(self) -> None:
-        self._used = 0
-        self._queue = asyncio.Lock()
+        self._used = self._returning = 0
+        self._queues = asyncio.Lock(), asyncio.Lock()
         self._left = asyncio.Event()
 
-    async def take(self, files: int) -> None:
-        """Wait for space for a page, or until nothing happens for `_STUCK` seconds."""
-        async with self._queue:
-            while self._used and self._used + files > _SPACE:
-                self._left.clear()
-                try:
-                    await asyncio.wait_for(self._left.wait(), _STUCK)
-                except asyncio.TimeoutError:
-                    break
-            self._used += files
+    async def take(self, files: int, *, again: bool = False) -> None:
+        """Wait for space for a page, or until nothing happens for `_STUCK` seconds.
 
-    def add(self, files: int) -> None:
-        """Count the files of a page again, after it has waited."""
-        self._used += files
+        :param again: whether the page has waited since. Such pages come first, because
+            their files are already in memory.
+        """
+        self._returning += again
+        try:
+            async with self._queues[again]:
+                while (self._used and self._used + files > _SPACE) or (
+                    self._returning and not again
+                ):
+                    self._left.clear()
+                    try:
+                        await asyncio.wait_for(self._left.wait(), _STUCK)
+                    except asyncio.TimeoutError:
+                        break
+                self._used += files
+        finally:
+            self._returning -= again
+            self._left.set()
 
     def give_back(self, files: int) -> None:
         """Make space for other pages."""
@@ -179,12 +199,16 @@ class Share:
     """The part of a `Space` for one page, which ends with the block.
 
     The page is read by other tasks, which know the share of their context.
+
+    :param files: the number of files, if it is known; see `take`.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, files: int = 0) -> None:
         self._space = space
-        self._files = self._waiting = 0
-        self._is_asked = self._is_over = False
+        self._files = files
+        self._waiting = self._working = 0
+        self._has = self._is_over = False
+        self._taking = asyncio.Lock()
 
     async def __aenter__(self) -> Share:
         """Make this the share of the context."""
@@ -194,39 +218,68 @@ class Share:
     async def __aexit__(self, *_: object) -> None:
         """Give the space back."""
         _SHARE.reset(self._token)
-        self._is_asked = self._is_over = True
-        if not self._waiting:
+        self._is_over = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._has and not self._working:
+            self._has = False
             self._space.give_back(self._files)
 
     @staticmethod
-    async def take(files: int) -> None:
-        """Wait until there is space for the page of the context, if it has a share."""
+    async def take(files: int | None = None) -> None:
+        """Wait until the page of the context has space, if the context has a share.
+
+        :param files: the number of files of the page; only the first number counts,
+            because further pages are read for this one. ``None`` takes the space again
+            after a wait.
+        """
         share = _SHARE.get()
-        if share is None or share._is_asked:  # further pages are read for this one
+        if share is None or bool(share._files) == (files is not None):
             return
-        share._is_asked = True
-        await share._space.take(files)
-        share._files = files
-        if share._waiting or share._is_over:  # the block may have ended meanwhile
-            share._space.give_back(files)
+        share._files = max(files or share._files, _SPACE // _PAGES)
+        async with share._taking:
+            if share._has or share._is_over:
+                return
+            await share._space.take(share._files, again=files is None)
+            share._has = True
+            if share._is_over:  # the block has ended meanwhile
+                share._give_back()
+
+    @staticmethod
+    @asynccontextmanager
+    async def works() -> AsyncIterator[None]:
+        """Have space for the work in the block, also while a task of the page waits."""
+        await Share.take()
+        share = _SHARE.get()
+        if share is None:
+            yield
+            return
+        share._working += 1
+        try:
+            yield
+        finally:
+            share._working -= 1
+            if share._waiting or share._is_over:
+                share._give_back()
 
     @staticmethod
     @contextmanager
     def waits() -> Iterator[None]:
-        """Give the space of the context back while its page waits in the block."""
+        """Give the space of the context back while its page waits in the block.
+
+        The page takes the space again for much work; see `in_steps` and `in_thread`.
+        """
         share = _SHARE.get()
         if share is None:
             yield
             return
         share._waiting += 1
-        if share._waiting == 1 and not share._is_over:
-            share._space.give_back(share._files)
+        share._give_back()
         try:
             yield
         finally:
             share._waiting -= 1
-            if not (share._waiting or share._is_over):
-                share._space.add(share._files)
 
 
 _SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
@@ -337,7 +390,8 @@ async def call_in_daemon(
         if most is not None:
             most.release()
         raise OSError(str(error)) from None
-    return await asyncio.wrap_future(future)
+    with Share.waits():
+        return await asyncio.wrap_future(future)
 
 
 class Reports:

@@ -10,11 +10,9 @@ a request for a new name returns the wheel itself.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from operator import attrgetter
 
@@ -27,7 +25,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
-from ..http.threads import Share, Space, Turn
+from ..http.threads import Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
 from .kept import (
@@ -169,8 +167,7 @@ class VariantRepository(RepositoryContainer):
         if shared is None:
             reader = Reader(client or Client(), options.cache)
             shared = _Shared(
-                releases=ReleaseReader(reader),
-                resolver=ReleaseResolver(options),
+                releases=ReleaseReader(reader), resolver=ReleaseResolver(options)
             )
         self._selection = options
         self._shared = shared
@@ -184,9 +181,8 @@ class VariantRepository(RepositoryContainer):
         self._space = Space()
         self._sent = SentMetadata(self.reader.metadata, self.reader.clock)
         # Later requests for the files of these pages need them.
-        self._pages: Aging[str, ShownPage] = Aging(
-            PAGES, FOREVER, weigh=attrgetter("memory")
-        )
+        self._pages: Aging[str, ShownPage]
+        self._pages = Aging(PAGES, FOREVER, weigh=attrgetter("memory"))
         # The labels of projects are also kept for pages that `_pages` has no room for.
         self._projects: Aging[str, tuple[str, frozenset[str] | None]] = Aging(
             _PROJECTS, FOREVER, weigh=lambda known: len(repr(known))
@@ -199,8 +195,7 @@ class VariantRepository(RepositoryContainer):
         request_context: model.RequestContext | None = None,
     ) -> model.ProjectDetail:
         """Return the page with the builds that fit, or an unchanged page."""
-        page, _ = await self.show(project_name, request_context=request_context)
-        return page
+        return (await self.show(project_name, request_context=request_context))[0]
 
     async def show(
         self,
@@ -214,16 +209,17 @@ class VariantRepository(RepositoryContainer):
             page = await self.source.get_project_page(
                 project_name, request_context=request_context
             )
+            await Share.take(len(page.files))  # a page of the cache, or a directory
             room = Room(turn, len(page.files))
             return await self._show(canonicalize_name(project_name), page, room)
 
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        files = await asyncio.to_thread(without_traps, page.files, project)
+        files = await in_thread(without_traps, page.files, project)
         files, judged, announced = await self._select_builds(project, files)
         pinned, labels = await self._find_label(project, files, judged)
-        releases = await asyncio.to_thread(group, [x.filename for x in files], project)
+        releases = await in_thread(group, [x.filename for x in files], project)
         shown_releases: dict[str, ShownRelease] = {}
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:
@@ -235,7 +231,7 @@ class VariantRepository(RepositoryContainer):
                 releases,
                 files,
                 room=room,
-                bases=await asyncio.to_thread(find_highest_builds, pages, project),
+                bases=await in_thread(find_highest_builds, pages, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
             )
@@ -287,7 +283,11 @@ class VariantRepository(RepositoryContainer):
         :raises InvalidPackageError: installers cannot read METADATA of the wheel.
         """
         project = canonicalize_name(project_name)
-        find = partial(self._find, project, resource_name, request_context)
+
+        async def find() -> model.Resource:
+            async with Share(self._space, files=1):  # METADATA counts like a page
+                return await self._find(project, resource_name, request_context)
+
         try:
             return await find()
         except errors.ResourceUnavailable:

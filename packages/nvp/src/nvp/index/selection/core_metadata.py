@@ -38,7 +38,7 @@ from ...wheels.archive import (
 )
 from ...wheels.variant_json import is_of, is_plain
 from ..http.ranges import Parts, RangeSupport
-from ..http.threads import in_steps
+from ..http.threads import in_steps, in_thread
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import FRESH, METADATA_KEY, Aging, Kept, Request, SentMetadata, whole_key
 from .options import allows_python, clauses_of
@@ -304,9 +304,7 @@ class Evaluator:
         if _MARKER not in metadata:
             return None
         # There may be very many markers and properties: do not delay other requests.
-        evaluated = await asyncio.to_thread(
-            lambda: evaluate_core_metadata(metadata, variant())
-        )
+        evaluated = await in_thread(lambda: evaluate_core_metadata(metadata, variant()))
         return None if evaluated == metadata else evaluated
 
     async def read_requirements(
@@ -319,7 +317,7 @@ class Evaluator:
         from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
-        return await asyncio.to_thread(
+        return await in_thread(
             lambda: parse_requires(evaluate_core_metadata(metadata, variant))
         )
 
@@ -428,13 +426,13 @@ class Evaluator:
         :returns: the clauses of the limit of Python, if the page lacks some.
         :raises InputError: the wheel must not be shown.
         """
-        if not await asyncio.to_thread(is_plain, metadata, file.filename):
+        if not await in_thread(is_plain, metadata, file.filename):
             message = "not all installers read its name, version and limit of Python"
             raise InputError(message, hint="report it to the index")
-        requires = await asyncio.to_thread(parse_requires, metadata)
+        requires = await in_thread(parse_requires, metadata)
         # To parse requirements takes more time than to read them.
         room.add(sum(50 + len(text) for text in requires))
-        unclear, limit = await asyncio.to_thread(
+        unclear, limit = await in_thread(
             lambda: (
                 [text for text in requires if not is_clear(text)],
                 first_header(metadata, "Requires-Python"),

@@ -47,7 +47,7 @@ from ...knowledge.builds import (
     required_projects,
 )
 from ...metadata.requirements import Work, parse_requirement
-from ..http.threads import in_steps
+from ..http.threads import in_steps, in_thread
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
@@ -189,7 +189,7 @@ class PageJudge:
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
             return [wheel.judged(UNKNOWN) for wheel in wheels]
-        installable = await asyncio.to_thread(find_installable, wheels, self._target)
+        installable = await in_thread(find_installable, wheels, self._target)
         reading.environment = await self._find_environment()
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}

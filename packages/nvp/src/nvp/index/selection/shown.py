@@ -34,7 +34,7 @@ from ..http.kept_keys import (
     is_yanked,
     kept_keys,
 )
-from ..http.threads import Turn
+from ..http.threads import Turn, in_thread
 from .options import clauses_of
 from .pieces import UNAVAILABLE
 from .renaming import Offer, Release, find_label
@@ -346,7 +346,7 @@ async def find_limits(
                     if file.filename.endswith(".whl"):
                         metadata = await read(file)
                         room.add_core(len(metadata))
-        own = await asyncio.to_thread(first_header, metadata, "Requires-Python")
+        own = await in_thread(first_header, metadata, "Requires-Python")
         return clauses_of(file.requires_python) | clauses_of(own)
 
     first, *others = await asyncio.gather(*map(find, files))

@@ -24,6 +24,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
+from ..http.threads import in_thread
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, Kept, key_of, weigh_text
@@ -106,7 +107,7 @@ class ReleaseReader:
         await room.admit(len(body))
         if known := self._documents.get(digest):
             return known[0]
-        metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
+        metadata = await in_thread(read_metadata, body, path=file.filename)
         self._documents.put(digest, (metadata, len(body)))
         return metadata
 
@@ -182,7 +183,7 @@ class ReleaseResolver:
         """
         from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
-        return await asyncio.to_thread(
+        return await in_thread(
             resolve_metadata,
             metadata,
             await self._find_environment(),
@@ -357,7 +358,7 @@ class VariantSelector:
             markers |= {x: _NARROW for x in limits if not limits[x] <= own}
         unread = {x: why for x, why in markers.items() if isinstance(why, str)}
         labels = [label for label in labels if label not in unread]
-        offers = await asyncio.to_thread(make, labels)
+        offers = await in_thread(make, labels)
         return replace(
             shown,
             resolution=resolution,

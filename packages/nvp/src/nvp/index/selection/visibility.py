@@ -36,6 +36,7 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
+from ..http.threads import in_thread
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
@@ -182,7 +183,7 @@ class BuildJudge:
             *(build for build in ours if build.file not in late),
             *(b for v, b in others if not (v and b.release in running)),
         ]
-        visibility = await asyncio.to_thread(decide, builds)
+        visibility = await in_thread(decide, builds)
         if driver and self._selection.limits is not None:
             stays, taken = self._limits.find_left(
                 project, builds, visibility.files, lambda some: decide(some).files
@@ -197,7 +198,7 @@ class BuildJudge:
         if self._selection.several_platforms:
             there = [build for build in judged if build.file not in names]
             elsewhere = partial(find_visibility_elsewhere, driver=driver)
-            by_file |= await asyncio.to_thread(elsewhere, ours, by_file, there)
+            by_file |= await in_thread(elsewhere, ours, by_file, there)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
@@ -236,10 +237,8 @@ class BuildJudge:
         :returns: whether the wheel could be read completely.
         :raises InputError: the wheel cannot be read at all.
         """
-        needs = await self._reader.inspect(
-            index, project, file, self.platform, progress
-        )
-        return needs is not None
+        reading = self._reader.inspect(index, project, file, self.platform, progress)
+        return await reading is not None
 
     async def _note_required(
         self, project: str, files: Sequence[model.File], build: Build | None

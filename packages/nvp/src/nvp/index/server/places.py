@@ -30,6 +30,7 @@ from ...wheels.archive import parse_wheel_name, release_of_sdist
 from ..http.client import Client
 from ..http.kept_keys import LINKS, check_hashes
 from ..http.pages import ACCEPT, parse_page
+from ..http.threads import Share
 from ..http.urls import (
     HTML_PAGE,
     REFUSED,
@@ -408,7 +409,8 @@ class Remembering(RepositoryContainer):
         name = canonicalize_name(project_name)
         if name not in self._pages:
             self._pages[name] = asyncio.ensure_future(self._read(name))
-        return await self._pages[name]
+        with Share.waits():
+            return await self._pages[name]
 
     async def _read(self, project: str) -> model.ProjectDetail:
         page = await self.source.get_project_page(project)
