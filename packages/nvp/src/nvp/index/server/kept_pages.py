@@ -201,14 +201,14 @@ class KeptPages:
         """
         is_joined = ("page", key) in self._running
         task = self._start(("page", key), work)
-        if last is None or self._clock() >= last.usable:
-            with Share.waits() if is_joined else nullcontext():
+        with Share.waits() if is_joined else nullcontext():
+            if last is None or self._clock() >= last.usable:
                 return await asyncio.shield(task)
-        try:
             await asyncio.wait({task}, timeout=_PATIENCE)
-            # Once the index has answered, only this program is slow.
-            seconds = None if key in self._answered else 0
-            found = await asyncio.wait_for(asyncio.shield(task), seconds)
+            if key in self._answered:  # only this program is slow
+                await asyncio.wait({task})
+        try:
+            found = await asyncio.wait_for(asyncio.shield(task), 0)
             cut: Any = found.page.private_metadata.get(CUT_KEY)
             if cut is None:
                 return found

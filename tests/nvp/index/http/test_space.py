@@ -1,0 +1,171 @@
+"""Few pages of an index are made at the same time: see `Space`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from simple_repository import model
+
+from nvp.index.http.client import Client
+from nvp.index.http.ranges import RangeSupport
+from nvp.index.http.threads import Share, Space, call_in_daemon, in_steps, in_thread
+from nvp.index.http.urls import CompleteResponse
+from nvp.index.server.kept_pages import KeptPage, KeptPages
+
+URL = "https://127.0.0.1/simple/demo/"
+
+
+def test_pages_with_many_files_are_made_after_each_other() -> None:
+    """Twenty pages of 2 MB took 900 MB, and small pages waited for 35 seconds.
+
+    So did 100 pages of 256 KB, which were not counted, for 44 seconds.
+    """
+    made: list[str] = []
+    space = Space()
+
+    async def make(name: str, files: int, goes_on: asyncio.Event) -> None:
+        async with Share(space):
+            assert [x async for x in in_steps("x")] == ["x"]  # nothing is counted yet
+            await asyncio.ensure_future(Share.take(files))  # by another task
+            await Share.take(files)  # another page for this one
+            made.append(name)
+            await goes_on.wait()
+
+    async def wait(name: str, files: int, *goes_on: asyncio.Event) -> None:
+        async with Share(space):
+            await Share.take(files)
+            with Share.waits(), Share.waits():  # for a server, and another page
+                await goes_on[0].wait()
+            made.extend([name async for _ in in_steps("x")])
+            await goes_on[1].wait()
+
+    async def pause() -> None:
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    async def run(pages: dict[str, int], at_once: list[str]) -> None:
+        first, second = asyncio.Event(), asyncio.Event()
+        tasks = [
+            asyncio.ensure_future(make(name, files, first))
+            for name, files in pages.items()
+        ]
+        await pause()
+        assert made == at_once
+        first.set()
+        await asyncio.gather(*tasks)
+        assert made == [*pages]
+        made.clear()
+        first.clear()
+        tasks = [
+            asyncio.ensure_future(wait(name, files, first, second))
+            for name, files in pages.items()
+        ]
+        await pause()
+        assert space._used == 0  # all of them wait for servers
+        first.set()
+        await pause()
+        assert made == at_once
+        second.set()
+        await asyncio.gather(*tasks)
+        assert made == [*pages]
+        assert space._used == 0
+        made.clear()
+
+    async def run_all() -> None:
+        await run({"a": 40_000, "b": 20_000, "c": 100_000, "d": 1}, ["a", "b"])
+        await run(dict.fromkeys("abcdefghij", 1), [*"abcd"])
+
+    asyncio.run(asyncio.wait_for(run_all(), 60))
+
+
+def test_space_for_a_page_that_also_waits() -> None:
+    """Each wheel of a page with METADATA of 4 MiB took 0.4 seconds of a thread."""
+    used: list[int] = []
+    space = Space()
+
+    async def work() -> None:
+        with Share.waits():
+            await asyncio.sleep(0)
+        await in_thread(lambda: used.append(space._used))
+
+    async def run() -> None:
+        async with Share(space, files=1):
+            with Share.waits():
+                await asyncio.gather(*(work() for _ in range(9)))
+                assert space._used == 0
+            await work()
+            assert space._used == 15_000
+        assert space._used == 0
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert used == [15_000] * 10
+
+
+def test_pages_that_wait_for_others_have_no_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four pages that wait for the same server would delay all others of its index."""
+    space, goes_on = Space(), threading.Event()
+
+    async def ask(*_: object) -> bool:
+        with Share.waits():
+            return await asyncio.to_thread(goes_on.wait, 30)
+
+    async def wait(work: Callable[[], Awaitable[object]]) -> None:
+        async with Share(space, files=1):
+            await Share.take()
+            await work()
+
+    async def run() -> None:
+        client = Client()
+        monkeypatch.setattr(RangeSupport, "_ask", ask)
+        has = partial(RangeSupport(client).has, "https://127.0.0.1/")
+        find = partial(call_in_daemon, goes_on.wait, 30)
+        # The index has sent the page, so the last one is not sent instead.
+        kept = KeptPages(lambda _: None)
+        found = model.ProjectDetail(model.Meta("1.0"), "demo", ())
+        headers = {"cache-control": "max-age=0, stale-if-error=600"}
+        reply = CompleteResponse(status=200, url=URL, headers=headers, body=b"")
+
+        async def renew(
+            last: KeptPage | None, answered: Callable[[], None]
+        ) -> tuple[CompleteResponse, model.ProjectDetail]:
+            answered()
+            if last is not None:
+                await ask()
+            return reply, found
+
+        read = partial(kept.read, URL, lambda: None, renew)
+        await read()
+        works = has, has, find, read, read
+        tasks = [asyncio.ensure_future(wait(work)) for work in works]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert space._used == 0
+        goes_on.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_space_for_a_page_that_nobody_waits_for() -> None:
+    async def run() -> None:
+        space = Space()
+        await space.take(60_000)
+        async with Share(space):
+            late = asyncio.ensure_future(Share.take(7))
+            await asyncio.sleep(0)
+        space.give_back(60_000)
+        await late
+        await Share.take(9)  # the block has ended
+        assert space._used == 0
+        async with Share(space):
+            work = asyncio.ensure_future(Share.take(8))
+            work.cancel()
+        await asyncio.wait_for(space.take(60_000), 30)
+
+    asyncio.run(run())
