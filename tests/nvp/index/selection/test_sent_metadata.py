@@ -179,6 +179,20 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     assert make(tmp_path)[0].read(wheel) == Kept(other.content)
 
 
+def test_a_wheel_without_a_hash_is_compared_each_time() -> None:
+    """Its owner may replace it in place: uv then took a dependency of the old one."""
+    store, sent = make()
+    wheel = replace(wheel_of(), hashes={})
+    store.keep(wheel, lie())
+    sent.add(REQUEST, wheel, lie())
+    sent.settle(REQUEST, wheel, [parts()], None)
+    # One client may have this METADATA already, and the next one gets it.
+    assert sent.find(REQUEST, wheel) == (parts(),)
+    assert store.find(wheel) == lie()
+    sent.settle(REQUEST, wheel, [parts()], DIFFERS)
+    assert store.is_refused(wheel)
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_refused_metadata_is_deleted_whatever_its_signature(
     later: bool, tmp_path: Path

@@ -264,9 +264,8 @@ class SentMetadata:
     def __init__(self, store: MetadataStore, clock: Callable[[], float]) -> None:
         self._store = store
         # The parts of each wheel, and whether the page had hashes for it.
-        self._parts: Aging[Request, tuple[tuple[Parts, bool], ...]] = Aging(
-            _NOTED + 1, _RUN, clock
-        )
+        self._parts: Aging[Request, tuple[tuple[Parts, bool], ...]]
+        self._parts = Aging(_NOTED + 1, _RUN, clock)
         self._refused: Aging[Request, str] = Aging(_NOTED, FRESH, clock)
 
     @property
@@ -320,8 +319,9 @@ class SentMetadata:
         :param error: the difference; ``None`` if the wheel has these parts.
         """
         if error is not None:
-            # Another installer may still have this METADATA.
-            self._refuse(request, file, error.message)
+            self._refuse(request, file, error.message)  # others may have this METADATA
+            return
+        if given_sha256(file) is None:  # its bytes may change: compare each time
             return
         if all(item in parts for item, _ in self._parts.get(request) or ()):
             self._parts.drop(request)
