@@ -124,10 +124,13 @@ class Turn:
     """A turn with a lock, which is taken at most once, and released with the block.
 
     :param lock: the lock of all turns.
+    :param waits: called when the turn is asked for.
     """
 
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
+    def __init__(
+        self, lock: asyncio.Lock, waits: Callable[[], None] = lambda: None
+    ) -> None:
+        self._lock, self._waits = lock, waits
         self._has = self._is_over = False
         self._taking = asyncio.Lock()  # several tasks may take the same turn
 
@@ -146,6 +149,7 @@ class Turn:
         async with self._taking:
             if self._has or self._is_over:
                 return
+            self._waits()
             with Share.waits():
                 await self._lock.acquire()
             if self._is_over:  # the block has ended while this task waited

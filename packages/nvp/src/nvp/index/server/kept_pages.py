@@ -37,7 +37,7 @@ Ask = Callable[
     Awaitable[tuple[CompleteResponse, model.ProjectDetail]],
 ]
 """Reads a page again, given the cached one; returns the reply and the page. Calls the
-function when the reply is complete, before it is parsed."""
+function before the page waits for this program only, such as to be parsed."""
 
 CUT_KEY = "_nvidia_variant_provider_cut"
 """The key that marks a truncated page. Its value has the reason in ``why``, and in
@@ -54,8 +54,9 @@ _LONGEST = 600.0
 """The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
 yanked a file since, and the clients of this server cannot ask for a new page."""
 
-_PATIENCE = 3.0
-"""The seconds to wait for an index before its last page is sent instead. For as many
+_PATIENCE, _STEPS = 3.0, 30
+"""The seconds to wait for an index before its last page is sent instead, in steps: a
+step takes longer while this program is busy, but the index is not slow. For as many
 seconds after that, the last page is sent without another request."""
 
 _MADE, _RESULT = 32 * 1024 * 1024, 4096
@@ -204,7 +205,9 @@ class KeptPages:
         with Share.waits() if is_joined else nullcontext():
             if last is None or self._clock() >= last.usable:
                 return await asyncio.shield(task)
-            await asyncio.wait({task}, timeout=_PATIENCE)
+            for _ in range(_STEPS):
+                if not (task.done() or key in self._answered):
+                    await asyncio.wait({task}, timeout=_PATIENCE / _STEPS)
             if key in self._answered:  # only this program is slow
                 await asyncio.wait({task})
         try:

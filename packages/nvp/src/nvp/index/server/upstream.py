@@ -170,7 +170,7 @@ class Upstream(SimpleRepository):
             last: KeptPage | None = None, answered: Callable[[], None] = lambda: None
         ) -> tuple[CompleteResponse, model.ProjectDetail]:
             # Several large pages at once would take gigabytes.
-            async with Turn(client.large) as turn:
+            async with Turn(client.large, answered) as turn:
                 return await self._ask(
                     client, url, accept, project, answered, turn=turn, last=last
                 )
