@@ -210,8 +210,10 @@ def test_bytes_that_are_not_text_stay() -> None:
 def test_a_field_with_many_continuation_lines() -> None:
     """METADATA of 4 MiB took minutes, and a wheel of 10 kB can have it."""
     line = b'Requires-Dist: d; variant_label == ""\n'
-    folds = b"Summary: a\n" + b" \n" * (1 << 21)
+    folds = b"Summary: a\n" + b" \n" * 19_000
     assert evaluate(folds + line + b"\r\r\n" + line) == folds + b"\r\r\n" + line
+    with pytest.raises(InputError, match="over 20,000 lines"):
+        evaluate(folds * 100)
 
 
 def test_only_a_directory_with_a_name_has_the_metadata() -> None:
@@ -305,3 +307,14 @@ def test_many_requirements_with_markers(count: int) -> None:
     assert evaluated(room).endswith(other)
     with pytest.raises(InputError, match="over 100,000 characters of requirements"):
         evaluated(room + 1)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_many_lines(end: bytes) -> None:
+    """METADATA of 4 MiB, of 20 KB when compressed, took 0.4 seconds of each page."""
+    line = b"Requires-Dist: a; 'x' in variant_namespaces" + end
+    lines = b"A: b" + end
+    description = end + lines * 30_000
+    assert evaluate(line + lines * 19_998 + description).startswith(lines)
+    with pytest.raises(InputError, match="over 20,000 lines before its description"):
+        evaluate(line + lines * 20_000 + description)

@@ -251,6 +251,8 @@ body
         ("MIT", "MIT\rother", False),
         ("MIT", "MIT\nother", False),
         ("MIT", "MIT\nA b: c", False),
+        ("MIT", "MIT\nA: b" + "\nA: b" * 19_980, True),
+        ("MIT", "MIT\nA: b" + "\nA: b" * 20_000, False),
         ("\xe9", "\udce9", False),
     ],
 )

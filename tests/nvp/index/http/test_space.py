@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from simple_repository import model
 
+from nvp.index.http import threads
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import RangeSupport
 from nvp.index.http.threads import Share, Space, call_in_daemon, in_steps, in_thread
@@ -169,3 +170,56 @@ def test_space_for_a_page_that_nobody_waits_for() -> None:
         await asyncio.wait_for(space.take(60_000), 30)
 
     asyncio.run(run())
+
+
+def test_a_page_that_has_had_space_comes_first() -> None:
+    """METADATA that is requested for the first time does not overtake pages."""
+    space, order = Space(), list[str]()
+
+    async def make(name: str, goes_on: asyncio.Event, *, again: bool) -> None:
+        async with Share(space, files=60_000):
+            if again:
+                await Share.take()
+                with Share.waits():
+                    await goes_on.wait()
+            await Share.take()
+            order.append(name)
+
+    async def run() -> None:
+        goes_on = asyncio.Event()
+        last = asyncio.ensure_future(make("again", goes_on, again=True))
+        await asyncio.sleep(0)
+        await space.take(60_000)
+        new = [
+            asyncio.ensure_future(make(name, goes_on, again=False)) for name in "abc"
+        ]
+        await asyncio.sleep(0)
+        goes_on.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        space.give_back(60_000)
+        await asyncio.gather(last, *new)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert order == ["again", "a", "b", "c"]
+
+
+def test_space_that_is_given_back_is_seen_by_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If two pages begin to wait meanwhile, an event that is cleared can be missed."""
+    monkeypatch.setattr(threads, "_STUCK", 60.0)
+    space = Space()
+
+    async def take(*, again: bool) -> None:
+        await space.take(15_000, again=again)
+        space.give_back(15_000)
+
+    async def give_back() -> None:
+        space.give_back(60_000)
+
+    async def run() -> None:
+        await space.take(60_000)
+        await asyncio.gather(take(again=True), give_back(), take(again=False))
+
+    asyncio.run(asyncio.wait_for(run(), 30))

@@ -29,6 +29,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ..metadata.requirements import SelectedVariant, evaluate_requirement
 from .archive import only, open_wheel, read_dist_info
+from .variant_json import MAX_LINES
 
 _REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)
 _FOLD = re.compile(rb"\r?\n[ \t]+")
@@ -424,4 +425,7 @@ def _split_fields(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the header fields with their continuation lines, and the other bytes."""
     end = _BLANK.search(data)
     position = end.start() if end else len(data)
+    if max(data.count(sign, 0, position) for sign in (b"\n", b"\r")) > MAX_LINES:
+        message = f"it has over {MAX_LINES:,} lines before its description"
+        raise InputError(message, hint="report it to the index")
     return _FIELD.split(data[:position]), data[position:]

@@ -38,6 +38,11 @@ MAX_VARIANT = 256 * 1024
 """The maximum size in bytes of a ``variant.json``, which has one variant. To parse it
 takes 20 times its size in memory. Real ones have some KiB."""
 
+MAX_LINES = 20_000
+"""The maximum number of lines before the description in METADATA that is evaluated:
+4 MiB of short lines, of 20 KB when compressed, take a second. Real ones have a few
+hundred, or several thousand with an old form of the description."""
+
 _READ = r"(?:Name|Version|Requires-Dist|Requires-Python)"
 _ODD = re.compile(
     rf"\r|(?:\A|\n(?![ \t]))(?!{_READ}: \S(?:.*\S)?(?:\n(?![ \t])|\Z)"
@@ -50,15 +55,17 @@ its value, which is then not folded."""
 def is_plain(metadata: bytes, file_name: str) -> bool:
     """Return whether pip and uv read METADATA of a wheel in the same way.
 
-    The requirements are not checked; see `is_clear`.
+    The requirements are not checked; see `is_clear`. METADATA with over `MAX_LINES` is
+    not plain.
     """
     try:
         text = metadata.decode().replace("\r\n", "\n")
     except UnicodeError:
         return False
-    if _ODD.search(text.partition("\n\n")[0]) or not is_of(
-        metadata, file_name, local=True
-    ):
+    head = text.partition("\n\n")[0]
+    if head.count("\n") > MAX_LINES or _ODD.search(head):
+        return False
+    if not is_of(metadata, file_name, local=True):
         return False
     keys = ("Name", "Version", "Requires-Python")
     name, version, python = (first_header(metadata, key) for key in keys)

@@ -169,7 +169,7 @@ class Space:
     def __init__(self) -> None:
         self._used = self._returning = 0
         self._queues = asyncio.Lock(), asyncio.Lock()
-        self._left = asyncio.Event()
+        self._waiters: set[asyncio.Future[None]] = set()
 
     async def take(self, files: int, *, again: bool = False) -> None:
         """Wait for space for a page, or until nothing happens for `_STUCK` seconds.
@@ -183,20 +183,25 @@ class Space:
                 while (self._used and self._used + files > _SPACE) or (
                     self._returning and not again
                 ):
-                    self._left.clear()
-                    try:
-                        await asyncio.wait_for(self._left.wait(), _STUCK)
-                    except asyncio.TimeoutError:
+                    left = asyncio.get_running_loop().create_future()
+                    self._waiters.add(left)
+                    if not (await asyncio.wait({left}, timeout=_STUCK))[0]:
                         break
                 self._used += files
         finally:
             self._returning -= again
-            self._left.set()
+            self._wake()
 
     def give_back(self, files: int) -> None:
         """Make space for other pages."""
         self._used -= files
-        self._left.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        for left in self._waiters:
+            if not left.done():
+                left.set_result(None)
+        self._waiters.clear()
 
 
 class Share:
@@ -211,7 +216,7 @@ class Share:
         self._space = space
         self._files = files
         self._waiting = self._working = 0
-        self._has = self._is_over = False
+        self._has = self._had = self._is_over = False
         self._taking = asyncio.Lock()
 
     async def __aenter__(self) -> Share:
@@ -245,8 +250,8 @@ class Share:
         async with share._taking:
             if share._has or share._is_over:
                 return
-            await share._space.take(share._files, again=files is None)
-            share._has = True
+            await share._space.take(share._files, again=share._had)
+            share._has = share._had = True
             if share._is_over:  # the block has ended meanwhile
                 share._give_back()
 
