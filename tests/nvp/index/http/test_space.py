@@ -29,7 +29,7 @@ def test_pages_with_many_files_are_made_after_each_other() -> None:
     space = Space()
 
     async def make(name: str, files: int, goes_on: asyncio.Event) -> None:
-        async with Share(space):
+        async with Share((space, space)):
             assert [x async for x in in_steps("x")] == ["x"]  # nothing is counted yet
             await asyncio.ensure_future(Share.take(files))  # by another task
             await Share.take(files)  # another page for this one
@@ -37,7 +37,7 @@ def test_pages_with_many_files_are_made_after_each_other() -> None:
             await goes_on.wait()
 
     async def wait(name: str, files: int, *goes_on: asyncio.Event) -> None:
-        async with Share(space):
+        async with Share((space, space)):
             await Share.take(files)
             with Share.waits(), Share.waits():  # for a server, and another page
                 await goes_on[0].wait()
@@ -94,7 +94,7 @@ def test_space_for_a_page_that_also_waits() -> None:
         await in_thread(lambda: used.append(space._used))
 
     async def run() -> None:
-        async with Share(space, files=1):
+        async with Share((space, space), files=1):
             with Share.waits():
                 await asyncio.gather(*(work() for _ in range(9)))
                 assert space._used == 0
@@ -117,7 +117,7 @@ def test_pages_that_wait_for_others_have_no_space(
             return await asyncio.to_thread(goes_on.wait, 30)
 
     async def wait(work: Callable[[], Awaitable[object]]) -> None:
-        async with Share(space, files=1):
+        async with Share((space, space), files=1):
             await Share.take()
             await work()
 
@@ -157,14 +157,14 @@ def test_space_for_a_page_that_nobody_waits_for() -> None:
     async def run() -> None:
         space = Space()
         await space.take(60_000)
-        async with Share(space):
+        async with Share((space, space)):
             late = asyncio.ensure_future(Share.take(7))
             await asyncio.sleep(0)
         space.give_back(60_000)
         await late
         await Share.take(9)  # the block has ended
         assert space._used == 0
-        async with Share(space):
+        async with Share((space, space)):
             work = asyncio.ensure_future(Share.take(8))
             work.cancel()
         await asyncio.wait_for(space.take(60_000), 30)
@@ -177,7 +177,7 @@ def test_a_page_that_has_had_space_comes_first() -> None:
     space, order = Space(), list[str]()
 
     async def make(name: str, goes_on: asyncio.Event, *, again: bool) -> None:
-        async with Share(space, files=60_000):
+        async with Share((space, space), files=60_000):
             if again:
                 await Share.take()
                 with Share.waits():
@@ -223,3 +223,25 @@ def test_space_that_is_given_back_is_seen_by_all(
         await asyncio.gather(take(again=True), give_back(), take(again=False))
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_small_page_does_not_wait_for_larger_ones() -> None:
+    """Those of a stranger may be on the same index."""
+    made: list[int] = []
+
+    async def make(spaces: tuple[Space, Space], files: int) -> None:
+        async with Share(spaces):
+            await Share.take(files)
+            made.append(files)
+
+    async def run() -> None:
+        spaces = Space(), Space()
+        await spaces[1].take(60_000)
+        larger = asyncio.ensure_future(make(spaces, 1001))
+        await make(spaces, 1000)
+        assert made == [1000]
+        spaces[1].give_back(60_000)
+        await larger
+        assert made == [1000, 1001]
+
+    asyncio.run(asyncio.wait_for(run(), 60))

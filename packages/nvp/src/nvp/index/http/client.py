@@ -64,9 +64,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
-_AT_ONCE, _IN_ALL = 64, 96
-"""The maximum number of complete responses at a time from a server, and that from all
-servers but for pages: a page can name many, and each needs a file descriptor."""
+_AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
+"""The maximum number of complete responses at a time from a server, and those from all
+servers, for files and for pages: a page can name many files, and each needs a file
+descriptor."""
 
 
 class Client:
@@ -93,7 +94,9 @@ class Client:
         # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
+        # The files that a page names must not delay pages of the same server.
         self._turns = Turns(_AT_ONCE, _IN_ALL)
+        self._page_turns = Turns(_AT_ONCE, _PAGES)
         self.parsing = asyncio.Lock()  # held while a page of over 256 KiB is parsed
 
     async def close(self) -> None:
@@ -151,8 +154,8 @@ class Client:
         """
 
         async def attempt() -> CompleteResponse:
-            # METADATA on the servers that a page names must not delay other pages.
-            async with self._turns.of(url, counts=turn is None):
+            turns = self._turns if turn is None else self._page_turns
+            async with turns.of(url):
                 return await self._read_whole(url, headers or {}, limit, turn)
 
         try:

@@ -43,6 +43,10 @@ _SPACE, _PAGES, _STUCK = 60_000, 4, 10.0
 """The numbers of files and of pages for which a `Space` has space; larger pages are
 made alone. The number of seconds that a page may take without a wait for a server."""
 
+_SMALL = 1000
+"""The number of files up to which a page does not wait for larger ones. Such a page
+takes a tenth of a second."""
+
 
 async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield items, and let other tasks run after each `_STEP`.
@@ -79,18 +83,14 @@ class Turns:
         self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, url: str, *, counts: bool = True) -> AsyncIterator[None]:
-        """Wait for a turn at the server of ``url``, and take it.
-
-        :param counts: whether the task also counts towards ``in_all``.
-        """
+    async def of(self, url: str) -> AsyncIterator[None]:
+        """Wait for a turn at the server of ``url``, and take it."""
         semaphore = asyncio.Semaphore(self._most)
         async with AsyncExitStack() as stack:
             with Share.waits():
                 own = self._known.setdefault(server_of(url), semaphore)
                 await stack.enter_async_context(own)
-                if counts:
-                    await stack.enter_async_context(self._all)
+                await stack.enter_async_context(self._all)
             yield
 
     async def run(self, url: str, work: Callable[[threading.Event], T]) -> T:
@@ -209,11 +209,12 @@ class Share:
 
     The page is read by other tasks, which know the share of their context.
 
+    :param spaces: that for small pages, and that for others.
     :param files: the number of files, if it is known; see `take`.
     """
 
-    def __init__(self, space: Space, files: int = 0) -> None:
-        self._space = space
+    def __init__(self, spaces: tuple[Space, Space], files: int = 0) -> None:
+        self._spaces, self._space = spaces, spaces[files > _SMALL]
         self._files = files
         self._waiting = self._working = 0
         self._has = self._had = self._is_over = False
@@ -246,6 +247,8 @@ class Share:
         share = _SHARE.get()
         if share is None or bool(share._files) == (files is not None):
             return
+        if files is not None:
+            share._space = share._spaces[files > _SMALL]
         share._files = max(files or share._files, _SPACE // _PAGES)
         async with share._taking:
             if share._has or share._is_over:

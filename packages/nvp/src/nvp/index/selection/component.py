@@ -178,7 +178,7 @@ class VariantRepository(RepositoryContainer):
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
-        self._space = Space()
+        self._spaces = Space(), Space()
         self._sent = SentMetadata(self.reader.metadata, self.reader.clock)
         # Later requests for the files of these pages need them.
         self._pages: Aging[str, ShownPage]
@@ -205,7 +205,7 @@ class VariantRepository(RepositoryContainer):
     ) -> tuple[model.ProjectDetail, ShownPage]:
         """Return the page for installers, and its explanation."""
         # Few pages have much variant metadata; several at once would take gigabytes.
-        async with Share(self._space), Turn(self.reader.large) as turn:
+        async with Share(self._spaces), Turn(self.reader.large) as turn:
             page = await self.source.get_project_page(
                 project_name, request_context=request_context
             )
@@ -285,7 +285,7 @@ class VariantRepository(RepositoryContainer):
         project = canonicalize_name(project_name)
 
         async def find() -> model.Resource:
-            async with Share(self._space, files=1):  # METADATA counts like a page
+            async with Share(self._spaces, files=1):  # METADATA is like a small page
                 return await self._find(project, resource_name, request_context)
 
         try:
