@@ -181,7 +181,8 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
 
 def test_a_wheel_without_a_hash_is_compared_each_time() -> None:
     """Its owner may replace it in place: uv then took a dependency of the old one."""
-    store, sent = make()
+    now = [0.0]
+    store, sent = make(clock=lambda: now[0])
     wheel = replace(wheel_of(), hashes={})
     store.keep(wheel, lie())
     sent.add(REQUEST, wheel, lie())
@@ -191,6 +192,9 @@ def test_a_wheel_without_a_hash_is_compared_each_time() -> None:
     assert store.find(wheel) == lie()
     sent.settle(REQUEST, wheel, [parts()], DIFFERS)
     assert store.is_refused(wheel)
+    # An installer that requests no METADATA gets the new wheel after ten minutes.
+    now[0] = 601
+    assert sent.find(REQUEST, wheel) == ()
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -42,12 +42,20 @@ async def take_turns(answered: Callable[[], None]) -> None:
         await turn.take()
 
 
+async def stall(answered: Callable[[], None]) -> None:
+    """Wait for the rest of a large page, while no other one is read."""
+    async with Turn(asyncio.Lock(), answered) as turn:
+        await turn.take()
+        await asyncio.sleep(0.3)
+
+
 async def hang(_: Callable[[], None]) -> None:
     await asyncio.sleep(0.3)
 
 
 @pytest.mark.parametrize(
-    ("work", "version"), [(block, "2.0"), (take_turns, "2.0"), (hang, "1.0")]
+    ("work", "version"),
+    [(block, "2.0"), (take_turns, "2.0"), (stall, "1.0"), (hang, "1.0")],
 )
 def test_the_last_page_is_not_sent_because_this_program_is_busy(
     work: Callable[[Callable[[], None]], Awaitable[None]],

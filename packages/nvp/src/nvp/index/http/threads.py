@@ -124,7 +124,7 @@ class Turn:
     """A turn with a lock, which is taken at most once, and released with the block.
 
     :param lock: the lock of all turns.
-    :param waits: called when the turn is asked for.
+    :param waits: called before the turn waits for another one.
     """
 
     def __init__(
@@ -149,7 +149,8 @@ class Turn:
         async with self._taking:
             if self._has or self._is_over:
                 return
-            self._waits()
+            if self._lock.locked():
+                self._waits()
             with Share.waits():
                 await self._lock.acquire()
             if self._is_over:  # the block has ended while this task waited

@@ -203,9 +203,8 @@ class MetadataStore:
         """Cache METADATA of a file, unless it is read from one that was refused."""
         if kept.parts is not None and self.is_refused(file):
             return  # an installer may have resumed the download
-        document = None
-        if kept.parts is not None:
-            document = [kept.parts.size, sorted(kept.parts.hashes)]
+        parts = kept.parts
+        document = None if parts is None else [parts.size, sorted(parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
         store(self._path_of(file), _sha256_of(rest) + b"\n" + rest, LIFE)
         self._put(file, kept)
@@ -251,8 +250,7 @@ def request_of(
 
     An installer gets both by one URL, whatever the pages say in the meantime.
     """
-    mark = context.context.get(MARK) if context is not None else None
-    return project, str(mark or name)
+    return project, str((context and context.context.get(MARK)) or name)
 
 
 class SentMetadata:
@@ -332,6 +330,8 @@ class SentMetadata:
     def _refuse(self, request: Request, file: model.File, message: str) -> None:
         self._refused.put(request, message)
         self._store.refuse(file, message)
+        if given_sha256(file) is None:  # compare other bytes with their own METADATA
+            self._parts.drop(request)
 
 
 def key_of(file: model.File) -> str:
