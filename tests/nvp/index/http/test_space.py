@@ -118,7 +118,8 @@ def test_pages_that_wait_for_others_have_no_space(
 
     async def wait(work: Callable[[], Awaitable[object]]) -> None:
         async with Share((space, space), files=1):
-            await Share.take()
+            async with Share.works():
+                pass
             await work()
 
     async def run() -> None:
@@ -126,7 +127,7 @@ def test_pages_that_wait_for_others_have_no_space(
         monkeypatch.setattr(RangeSupport, "_ask", ask)
         has = partial(RangeSupport(client).has, "https://127.0.0.1/")
         find = partial(call_in_daemon, goes_on.wait, 30)
-        # The index has sent the page, so the last one is not sent instead.
+        # The index has sent the page, so the last page is not sent instead.
         kept = KeptPages(lambda _: None)
         found = model.ProjectDetail(model.Meta("1.0"), "demo", ())
         headers = {"cache-control": "max-age=0, stale-if-error=600"}
@@ -179,10 +180,12 @@ def test_a_page_that_has_had_space_comes_first() -> None:
     async def make(name: str, goes_on: asyncio.Event, *, again: bool) -> None:
         async with Share((space, space), files=60_000):
             if again:
-                await Share.take()
+                async with Share.works():
+                    pass
                 with Share.waits():
                     await goes_on.wait()
-            await Share.take()
+            async with Share.works():
+                pass
             order.append(name)
 
     async def run() -> None:

@@ -187,7 +187,7 @@ def test_a_wheel_without_a_hash_is_compared_each_time() -> None:
     store.keep(wheel, lie())
     sent.add(REQUEST, wheel, lie())
     sent.settle(REQUEST, wheel, [parts()], None)
-    # One client may have this METADATA already, and the next one gets it.
+    # One client may have this METADATA already, and the next client gets it.
     assert sent.find(REQUEST, wheel) == (parts(),)
     assert store.find(wheel) == lie()
     sent.settle(REQUEST, wheel, [parts()], DIFFERS)

@@ -439,7 +439,7 @@ def test_the_names_of_one_index_do_not_count_for_another(
             each._addresses["evil"] = monotonic(), {"127.0.0.1": Nearness.MACHINE}
         with pytest.raises(UpstreamError, match="has moved"):
             await hostile.get("https://evil/")
-        # Only a connection counts for the others.
+        # Only a connection to the server counts for other indexes.
         assert client._connected == {"127.0.0.1": Nearness.MACHINE}
         assert await own.addresses_of("evil") == ("127.0.0.1",)
         hostile._nearness.note("evil", "93.184.216.34")

@@ -281,7 +281,7 @@ def select_wheels(
 
     :param project: the project of the page; files of other projects are skipped.
     """
-    # A stranger can choose equal hashes of versions, but not of texts.
+    # The keys are texts: a stranger can choose versions with equal hashes.
     releases: dict[str, list[_Listed]] = {}
     for file in files:
         if not file.name.endswith(".whl"):

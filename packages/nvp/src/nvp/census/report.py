@@ -389,7 +389,7 @@ def build_table(store: Store) -> list[BuildRecord]:
             record = _record(store, row)
             if record is None:
                 continue
-            # A stranger can choose equal hashes of versions, but not of texts.
+            # The keys are texts: a stranger can choose versions with equal hashes.
             version = canonicalize_version(Version(record.version))
             build = record.project, version, record.label or "", record.platform
             url, file = row["url"], row["filename"]

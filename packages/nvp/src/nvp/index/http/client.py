@@ -108,7 +108,7 @@ class Client:
     def only(self, index: str | None) -> Client:
         """Return a client with the logins for one index, which shares all else.
 
-        Large pages of the index, and servers that they name, affect no other index.
+        Its large pages, and servers that its pages name, affect no other index.
         """
         other = copy(self)
         other.logins = self.logins.only(index)
@@ -411,7 +411,7 @@ def _translate_error(
 
 def _errors_of_socks() -> tuple[type[Exception], ...]:
     """Return the errors of SOCKS proxies that httpcore 1.0 does not translate."""
-    # The last one is that of a user or a password with more than 255 bytes.
+    # For a user or a password with over 255 bytes, socksio raises OverflowError.
     known = sys.modules.get("socksio")
     return () if known is None else (known.SOCKSError, OverflowError)
 

@@ -52,7 +52,7 @@ async def in_steps(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield items, and let other tasks run after each `_STEP`.
 
     A page may have 100,000 files. Use a thread instead for work that shares no data.
-    Before each step, the page of the context takes its `Share` again.
+    Before each step, the page of the context waits until it has space; see `Share`.
     """
     async with Share.works():
         since = time.monotonic()
@@ -210,13 +210,15 @@ class Share:
 
     The page is read by other tasks, which know the share of their context.
 
-    :param spaces: that for small pages, and that for others.
-    :param files: the number of files, if it is known; see `take`.
+    :param spaces: the space for small pages, and the space for larger ones.
+    :param files: the number of files, if it is known; otherwise see `take`.
     """
 
-    def __init__(self, spaces: tuple[Space, Space], files: int = 0) -> None:
-        self._spaces, self._space = spaces, spaces[files > _SMALL]
-        self._files = files
+    def __init__(self, spaces: tuple[Space, Space], files: int | None = None) -> None:
+        self._spaces = spaces
+        self._files = 0
+        if files is not None:
+            self._count(files)
         self._waiting = self._working = 0
         self._has = self._had = self._is_over = False
         self._taking = asyncio.Lock()
@@ -237,37 +239,41 @@ class Share:
             self._has = False
             self._space.give_back(self._files)
 
+    def _count(self, files: int) -> None:
+        self._space = self._spaces[files > _SMALL]
+        self._files = max(files, _SPACE // _PAGES)
+
+    async def _take(self) -> None:
+        async with self._taking:
+            if self._has or self._is_over:
+                return
+            await self._space.take(self._files, again=self._had)
+            self._has = self._had = True
+            if self._is_over:  # the block has ended meanwhile
+                self._give_back()
+
     @staticmethod
-    async def take(files: int | None = None) -> None:
+    async def take(files: int) -> None:
         """Wait until the page of the context has space, if the context has a share.
 
         :param files: the number of files of the page; only the first number counts,
-            because further pages are read for this one. ``None`` takes the space again
-            after a wait.
+            because further pages are read for this one.
         """
         share = _SHARE.get()
-        if share is None or bool(share._files) == (files is not None):
-            return
-        if files is not None:
-            share._space = share._spaces[files > _SMALL]
-        share._files = max(files or share._files, _SPACE // _PAGES)
-        async with share._taking:
-            if share._has or share._is_over:
-                return
-            await share._space.take(share._files, again=share._had)
-            share._has = share._had = True
-            if share._is_over:  # the block has ended meanwhile
-                share._give_back()
+        if share is not None and not share._files:
+            share._count(files)
+            await share._take()
 
     @staticmethod
     @asynccontextmanager
     async def works() -> AsyncIterator[None]:
         """Have space for the work in the block, also while a task of the page waits."""
-        await Share.take()
         share = _SHARE.get()
         if share is None:
             yield
             return
+        if share._files:
+            await share._take()
         share._working += 1
         try:
             yield

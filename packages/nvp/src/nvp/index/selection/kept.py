@@ -330,7 +330,7 @@ class SentMetadata:
     def _refuse(self, request: Request, file: model.File, message: str) -> None:
         self._refused.put(request, message)
         self._store.refuse(file, message)
-        if given_sha256(file) is None:  # compare other bytes with their own METADATA
+        if given_sha256(file) is None:  # other bytes have METADATA of their own
             self._parts.drop(request)
 
 

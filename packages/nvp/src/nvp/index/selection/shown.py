@@ -55,6 +55,8 @@ of bytes of METADATA and of parts of wheels that count as one byte of a document
 _FAILED = 16 * 1024
 """The number of bytes that a document or METADATA counts if it cannot be read."""
 
+_REASONS = 8  # the most reasons of a label in a message, as on the terminal
+
 _LARGE = 512 * 1024
 """The size in bytes of variant metadata from which pages are made one at a time."""
 
@@ -249,7 +251,7 @@ def explain_refused(
     for shown in shown_releases:
         rejected = shown.resolution.rejected if shown.resolution else {}
         if pinned in rejected:
-            reasons = "; ".join(x.sentence for x in rejected[pinned][:8])
+            reasons = "; ".join(x.sentence for x in rejected[pinned][:_REASONS])
             refused.append((Version(shown.version), reasons))
     refused += [
         (build.release, "; ".join(build.judgement.reasons))

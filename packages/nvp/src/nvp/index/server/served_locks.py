@@ -226,7 +226,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
         here = link(source, file, project, urlsplit(url).path, shown=url)
         name = names.get(file.filename, file.filename)
         files.setdefault(name, (len(files), here))
-    # A stranger can choose equal hashes of versions, but not of texts.
+    # The keys are texts: a stranger can choose versions with equal hashes.
     releases: dict[str, ShownRelease] = {}
     for release in shown.releases.values():
         releases.setdefault(canonicalize_version(release.version), release)
