@@ -298,6 +298,34 @@ def test_an_index_that_hangs_delays_no_other(hanging: str, requests: int) -> Non
         assert not hanging or any(hanging in request for request in quick.requests)
 
 
+def test_many_servers_that_hang_delay_no_other_index(tmp_path: Path) -> None:
+    """Their files took all turns, and the page of another index took six minutes."""
+    publish(tmp_path, TORCH, "torch", "2.8.0")
+    answers: dict[str, Answer] = {}
+    patient = Settings(timeout=60, deadline=60, trust_env=False)
+    with (
+        serve_answers(answers) as slow,
+        serve_answers(answers_of(tmp_path)) as quick,
+        start(*(f"{one.url}/simple/" for one in (slow, quick)), settings=patient) as us,
+        contextlib.ExitStack() as stack,
+    ):
+        for number, host in enumerate(50 * ["127.0.0.1", "localhost"]):
+            name = f"p{number}"
+            file, wheel = f"{name}-1.0-variants.json", f"{name}-1.0-py3-none-any-x.whl"
+            url = f"{slow.url.replace('127.0.0.1', host)}/{file}"
+            page = f'<a href="{wheel}">{wheel}</a> <a href="{url}">{file}</a>'.encode()
+            answers[f"/simple/{name}/"] = Answer(body=page, kind="text/html")
+            answers[f"/{file}"] = Answer(fault="hang")
+            path = urlsplit(us.urls[0]).path
+            head = f"GET {path}{name}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            stack.enter_context(calls(us, 1, head))
+        deadline = time.monotonic() + 15
+        while len(slow.requests) < 100 + 96 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "cu128" in us.page("torch", 1).text
+        assert len(slow.requests) == 100 + 96  # all of them still hang
+
+
 def test_the_connection_that_waits_longest_makes_room(
     private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

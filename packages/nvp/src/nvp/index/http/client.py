@@ -66,8 +66,8 @@ logger = logging.getLogger(__name__)
 _REDIRECTS = 10
 _AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
 """The maximum number of complete responses at a time from a server, and those from all
-servers, for files and for pages: a page can name many files, and each needs a file
-descriptor."""
+servers, for files of an index and for its pages: a page can name many files, and each
+needs a file descriptor."""
 
 
 class Client:

@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -71,26 +72,29 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
 
 
 class Turns:
-    """Limits concurrent work for each server, so a slow server delays no other.
+    """Limits concurrent work for each index, and for each server of an index.
+
+    So slow servers delay only pages of indexes that name them.
 
     :param most: the maximum number of tasks for a server at the same time.
-    :param in_all: the maximum number of tasks for all servers at the same time.
+    :param in_all: the maximum number of tasks for all servers of an index.
     """
 
     def __init__(self, most: int, in_all: int) -> None:
-        self._most = most
-        self._all = asyncio.Semaphore(in_all)
-        self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._most, self._in_all = most, in_all
+        self._known: WeakValueDictionary[Hashable, asyncio.Semaphore]
+        self._known = WeakValueDictionary()
 
     @asynccontextmanager
     async def of(self, url: str) -> AsyncIterator[None]:
         """Wait for a turn at the server of ``url``, and take it."""
-        semaphore = asyncio.Semaphore(self._most)
+        index, find = Share.index(), self._known.setdefault
+        own = find((index, server_of(url)), asyncio.Semaphore(self._most))
+        of_index = find(index, asyncio.Semaphore(self._in_all))
         async with AsyncExitStack() as stack:
             with Share.waits():
-                own = self._known.setdefault(server_of(url), semaphore)
                 await stack.enter_async_context(own)
-                await stack.enter_async_context(self._all)
+                await stack.enter_async_context(of_index)
             yield
 
     async def run(self, url: str, work: Callable[[threading.Event], T]) -> T:
@@ -251,6 +255,12 @@ class Share:
             self._has = self._had = True
             if self._is_over:  # the block has ended meanwhile
                 self._give_back()
+
+    @staticmethod
+    def index() -> Hashable:
+        """Return what is the same for all pages of an index, or ``None``."""
+        share = _SHARE.get()
+        return None if share is None else share._spaces
 
     @staticmethod
     async def take(files: int) -> None:
