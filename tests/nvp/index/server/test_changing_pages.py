@@ -1,4 +1,4 @@
-"""A page that changes between METADATA and its wheel, and a server of false ranges."""
+"""Pages that change before the wheel is sent, and a server of false ranges."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.loopback import Running, ask, start
+from support.builds import gpu_build, machine, metadata
+from support.loopback import JSON, Running, ask, start
 from support.lying_files import KERN, make_answers
 from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
 
 
 @contextmanager
@@ -77,3 +79,29 @@ def test_metadata_that_the_next_page_announces(honest: bool, tmp_path: Path) -> 
         assert (response.status, "evil" in response.text) == (
             (200, False) if honest else (502, False)
         )
+
+
+def test_variants_of_a_wheel_count_for_its_whole_url(tmp_path: Path) -> None:
+    """An index may give the hash of another's wheel, which is at the same path."""
+    answers: dict[str, Answer] = {}
+    builds = {"own": ("12.6", "13.0"), "other": ("13.0", "12.6")}
+    for tenant, versions in builds.items():
+        entries = []
+        for label, version in zip(("alpha", "beta"), versions, strict=True):
+            document = metadata({label: gpu_build(version)})
+            folder = tmp_path / tenant
+            wheel = stub_wheel(folder, "kern", "1.0", label, variant_json=document)
+            place = f"/files/{wheel.name}?tenant={tenant}"
+            answers[place] = Answer(body=wheel.read_bytes())
+            body = (tmp_path / "own" / wheel.name).read_bytes()
+            digest = hashlib.sha256(body).hexdigest()
+            hashes = {"filename": wheel.name, "hashes": {"sha256": digest}}
+            entries.append({**hashes, "url": place, "size": len(body)})
+        page = {"meta": {"api-version": "1.0"}, "name": "kern", "files": entries}
+        body = json.dumps(page).encode()
+        answers[f"/{tenant}/kern/"] = Answer(body=body, kind=JSON)
+    with serve_answers(answers) as server:
+        urls = (f"{server.url}/{tenant}/" for tenant in ("other", "own"))
+        with start(*urls, machine=machine("12.8", "9.0")) as running:
+            running.page("kern", 0)
+            assert "alpha" in min(running.page("kern", 1).files)

@@ -33,7 +33,7 @@ from support.serving import fetch, serving
 from support.wheels import stub_wheel, variants_json_name, write_page
 
 from nvp.index.http.client import Client
-from nvp.index.selection import pieces
+from nvp.index.selection import pieces, reader
 from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.pieces import HashingRepository
 from nvp.index.server.served_locks import ListedUpstream
@@ -66,15 +66,19 @@ def fill(folder: Path, requires: list[str]) -> None:
 
 
 @contextmanager
-def count_requests(folder: Path, **changes: Any) -> Iterator[RangeServer]:
+def count_requests(
+    folder: Path, answers: dict[str, Answer] | None = None, **changes: Any
+) -> Iterator[RangeServer]:
     """Serve a directory with a server that sends no ranges, and counts its requests.
 
+    :param answers: receives what the server sends.
     :param changes: of the answer for the best wheel.
     """
+    answers = {} if answers is None else answers
     for project in ("marked", "wanted"):
         if not (folder / project / "index.html").exists():
             write_page(folder / project)
-    answers = {
+    answers |= {
         f"/{path.relative_to(folder).as_posix().removesuffix('index.html')}": Answer(
             body=path.read_bytes(),
             kind="text/html" if path.suffix == ".html" else "application/octet-stream",
@@ -360,3 +364,51 @@ def test_downloads_for_hashes_have_limits(
         for file in page.files
         if file.filename == path.name
     } == shown
+
+
+def test_a_copy_is_kept_by_clients_as_the_wheel(tmp_path: Path) -> None:
+    fill(tmp_path, MARKED)
+    headers = {"Cache-Control": "no-store"}
+    with (
+        count_requests(tmp_path, headers=headers) as server,
+        start(f"{server.url}/") as running,
+    ):
+        (url,) = (x for x in running.page("marked").files.values() if "best" in x)
+        for _ in range(2):
+            assert ask(url).headers["cache-control"] == "no-store"
+        assert server.requests.count(f"{BEST} whole") == 1
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_wheel_without_a_copy_is_downloaded_again(
+    hashed: bool, replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each installation but the first failed, because METADATA was known."""
+    # Four copies are kept, for ten minutes.
+    monkeypatch.setattr(reader.Reader, "find_copy", lambda _, resource: resource)
+    fill(tmp_path, MARKED)
+    write_page(tmp_path / "marked")
+    page = tmp_path / "marked" / "index.html"
+    if not hashed:
+        page.write_text(re.sub("#sha256=[0-9a-f]{64}", "", page.read_text()))
+    answers: dict[str, Answer] = {}
+    with (
+        count_requests(tmp_path, answers) as server,
+        start(f"{server.url}/") as running,
+    ):
+        (url,) = (x for x in running.page("marked").files.values() if "best" in x)
+        first = ask(url)
+        assert first.status == 200
+        metadata = ask(f"{url}.metadata").text
+        assert "Requires-Dist: wanted\n" in metadata
+        if replaced:
+            fill(tmp_path, ["other"])
+            answers[BEST] = replace(
+                answers[BEST], body=(tmp_path / BEST[1:]).read_bytes()
+            )
+            with pytest.raises(http.client.IncompleteRead):
+                ask(url)
+        else:
+            assert ask(url).body == first.body
+            assert server.requests.count(f"{BEST} whole") == 2

@@ -160,8 +160,7 @@ def check_installed(
         its ``hint`` the command that fixes it.
     :raises UsageError: a project is not installed.
     """
-    from ..checking.judging import check_file
-    from ..checking.preflight import pins_of_projects, refuse
+    from ..checking.judging import check_file, pins_of_projects, refuse
     from ..checking.text import THIS
     from ..fleet.serving import Group
     from ..pins.targets import find_target

@@ -64,6 +64,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
+_CONDITIONS = {"if-none-match", "if-modified-since"}
 _AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
 """The maximum number of complete responses at a time from a server, and those from all
 servers, for files of an index and for its pages: a page can name many files, and each
@@ -247,7 +248,8 @@ class Client:
             response = await self._try_logins(url, dict(headers))
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                check_status(response, url, most=300 if streams else 400)
+                if response.status_code != 304 or not _CONDITIONS & headers.keys():
+                    check_status(response, url, most=300 if streams else 400)
                 yield response
             finally:
                 await response.aclose()

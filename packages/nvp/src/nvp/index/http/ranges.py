@@ -53,6 +53,9 @@ _LARGEST = 8 << 30
 _FRESH = 3600.0
 """The seconds after which a server is tested again: `serve` may run for weeks."""
 
+_SERVERS = 4096
+"""The maximum number of tests that are remembered, for each server and index."""
+
 _MOST = 1024
 """The maximum number of bytes in the response to a test of a server."""
 
@@ -397,12 +400,15 @@ class RangeSupport:
         :param index: the only index that may get credentials; see `Client.only`.
         """
         key, now = (server_of(url), index), asyncio.get_running_loop().time()
-        if key not in self._asked or now > self._asked[key][1]:
+        reply, until = self._asked.get(key, (None, now))
+        if reply is None or now > until:
             reply = asyncio.ensure_future(self._ask(url, self._client.only(index)))
             self._asked[key] = reply, now + _FRESH
+            if len(self._asked) > _SERVERS:
+                del self._asked[next(iter(self._asked))]
         # Several pages may wait for the same test, so none of them may cancel it.
         with Share.waits():
-            return await asyncio.shield(self._asked[key][0])
+            return await asyncio.shield(reply)
 
     def deny(self, url: str) -> None:
         """Record that the server of a file does not support range requests."""

@@ -355,11 +355,14 @@ class Evaluator:
         project: str,
         file: model.File,
         variant: MakeVariant,
-        refusal: str | None,
+        *,
+        refusal: str | None = None,
+        sent: bytes | None = None,
     ) -> HeldWheel | None:
         """Return a wheel to rewrite after its download; ``None`` if it is a local file.
 
         :param refusal: why the wheel must not be rewritten, or ``None``.
+        :param sent: METADATA of an earlier download, with variant markers resolved.
         """
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
@@ -371,10 +374,11 @@ class Evaluator:
             return evaluate_core_metadata(data, variant())
 
         async def plan(copy: CopiedWheel) -> RewritePlan | None:
-            await self._reader.keep_copy(file, copy)
-            return await asyncio.to_thread(
-                copy.read, lambda opened: plan_rewrite(opened, evaluate)
-            )
+            content = await self._reader.keep_copy(file, copy)
+            if sent not in (None, await asyncio.to_thread(evaluate, content)):
+                raise InputError("it has changed since its METADATA was sent")
+            read = functools.partial(plan_rewrite, evaluate=evaluate)
+            return await asyncio.to_thread(copy.read, read)
 
         return HeldWheel(
             original=original, hashes=file.hashes, refusal=refusal, plan=plan

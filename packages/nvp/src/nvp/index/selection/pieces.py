@@ -173,12 +173,14 @@ class CopiedWheel(model.Resource):
     :param received: has the SHA-256 of the download; pages may give others for its URL.
     :param file: the file; unnamed if the system allows that, so it never outlives this
         process.
+    :param lasts: whether its server allows installers to keep the wheel.
     :param size: the size of the download in bytes.
     """
 
     file: BinaryIO
     url: str
     received: Comparison
+    lasts: bool = True
     size: int = field(init=False)
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False

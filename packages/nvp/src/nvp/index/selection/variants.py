@@ -27,7 +27,7 @@ from ...metadata.requirements import SelectedVariant
 from ..http.threads import in_thread
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
-from .kept import FOREVER, Aging, Kept, key_of, weigh_text
+from .kept import FOREVER, Aging, Kept, weigh_text, whole_key
 from .options import Later, Selection
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
@@ -126,7 +126,7 @@ class ReleaseReader:
         first = {w.parts.label: w for w in reversed(release.labelled)}
         given = (files[wheel.file_name] for wheel in first.values())
         listed = sorted(given, key=attrgetter("url"))
-        key = repr([(key_of(x), x.size, x.upload_time) for x in listed])
+        key = repr([(whole_key(x), x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
             await room.admit(known[1])
             return known[0]
@@ -408,15 +408,14 @@ class VariantSelector:
             return None
         variant = partial(SelectedVariant.of, offer.label, release.resolution)
         refusal = _NEEDS_HASHES if self._selection.requires_hashes else None
+        wheel = release.project, file, variant
         try:
-            kept = await self.evaluator.evaluate(release.project, file, variant)
+            kept = await self.evaluator.evaluate(*wheel)
         except NoRangesError as error:
             if metadata:
                 return None
             if self._selection.rewrites:
-                return await self.evaluator.hold(
-                    release.project, file, variant, refusal
-                )
+                return await self.evaluator.hold(*wheel, refusal=refusal)
             self._warn(f"{name}: its METADATA could not be checked: {error}")
             return None
         except (InputError, *UNAVAILABLE) as error:
@@ -439,7 +438,10 @@ class VariantSelector:
             raise self._refused(name, refusal)
         if metadata:
             return kept
-        return await self.evaluator.rewrite(release.project, file, variant)
+        try:
+            return await self.evaluator.rewrite(*wheel)
+        except NoRangesError:  # METADATA is that of an earlier download
+            return await self.evaluator.hold(*wheel, sent=kept.content)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
         message = f"{name}: refused, because {reason}"

@@ -42,7 +42,9 @@ from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import (
     HAS_ENDED,
+    CopiedWheel,
     IndexFile,
+    client_of,
     open_local,
     read_pieces,
     stream_pieces,
@@ -53,19 +55,24 @@ from .places import LinksUpstream
 from .rendering import find_forms, link, respond_renamed, respond_with
 from .responses import (
     DIRECT,
-    FILE_HEADERS,
     HEADERS,
     NO_LABEL,
-    OCTETS,
     Failures,
     HostCheck,
-    LocalFileResponse,
     OnError,
     Source,
     TokenCheck,
-    UpstreamResponse,
-    find_range,
     make_handler,
+)
+from .sent_files import (
+    ASKING,
+    FILE_HEADERS,
+    OCTETS,
+    OF_BODIES,
+    LocalFileResponse,
+    UpstreamResponse,
+    conditions_of,
+    headers_of,
     with_checked_length,
 )
 from .upstream import GoneError, UnjudgedError
@@ -82,10 +89,6 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 
 _PIECE = 256 * 1024
 """The maximum size of the part of a response that a connection copies, in bytes."""
-
-_OF_BODIES = ("content-length", "content-encoding")
-_PASSED_ON = (*_OF_BODIES, "content-range", "etag", "last-modified")
-_RESUMING = ("range", "if-range")
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the release that an installer fetches, and its label or ``None``."""
@@ -121,21 +124,14 @@ def make_app(
     :param warn: called with a sentence if an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))
+    handle = partial(
+        _Handlers, on_pick=on_pick, on_page=on_page, on_wait=on_wait, failures=failures
+    )
     mounts = [
         # Disable redirects for slashes: Starlette builds them from the Host header.
         Mount(
             prefix + source.path,
-            app=Router(
-                _Handlers(
-                    source,
-                    on_pick=on_pick,
-                    on_page=on_page,
-                    on_wait=on_wait,
-                    failures=failures,
-                    prefix=prefix,
-                ).routes(),
-                redirect_slashes=False,
-            ),
+            app=Router(handle(source, prefix=prefix).routes(), redirect_slashes=False),
         )
         # The empty path comes last, because it matches the requests for all paths.
         for source in sorted(sources, key=lambda source: not source.path)
@@ -350,15 +346,12 @@ class _Handlers:
         return LocalFileResponse(file)
 
     async def _stream(self, url: str, request: Request) -> Response:
-        asked = request.headers
-        resumes = find_range(asked) is not None
-        wanted = {key: asked[key] for key in _RESUMING if resumes and key in asked}
+        wanted = {**_AS_IT_IS, **conditions_of(request.headers)}
         stack = AsyncExitStack()
-        opened = self._source.client.stream(url, {**_AS_IT_IS, **wanted})
+        opened = self._source.client.stream(url, wanted)
         response = await stack.enter_async_context(opened)
-        headers = {k: v for k, v in response.headers.items() if k in _PASSED_ON}
-        headers |= {"Content-Type": OCTETS, **FILE_HEADERS}
-        if request.method == "HEAD":
+        headers = headers_of(response)
+        if request.method == "HEAD" or response.status_code == 304:
             await stack.aclose()
             return Response(status_code=response.status_code, headers=headers)
         return UpstreamResponse(
@@ -374,6 +367,7 @@ class _Handlers:
         from .rewritten import make_pieces
 
         headers = {"Accept-Ranges": "none", "Content-Type": OCTETS, **FILE_HEADERS}
+        headers |= ASKING
         headers |= {} if wheel.size is None else {"Content-Length": str(wheel.size)}
         if request.method == "HEAD":
             head = Response(headers=headers)
@@ -381,19 +375,24 @@ class _Handlers:
                 del head.headers["Content-Length"]
             return head
         stack = AsyncExitStack()
-        compared = wheel.original if wheel.size is None else None
-        if isinstance(compared, model.HttpResource):
-            opened = self._source.client.stream(compared.url, _AS_IT_IS)
+        original, lasts = wheel.original, True
+        if isinstance(original, model.HttpResource):
+            client = client_of(original, self._source.client)
+            opened = client.stream(original.url, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
             pieces, sent = response.aiter_raw(), response.headers
-            headers |= {key.title(): sent[key] for key in _OF_BODIES if key in sent}
-        elif isinstance(wheel.original, model.LocalResource):
-            file = self._open_local(wheel.original, wheel.place)
+            lasts = "no-store" not in sent.get("cache-control", "").lower()
+            if wheel.size is None:
+                headers |= {key.title(): sent[key] for key in OF_BODIES if key in sent}
+        elif isinstance(original, model.LocalResource):
+            file = self._open_local(original, wheel.place)
             pieces = read_pieces(stack.enter_context(file))
         else:
-            pieces = await stream_pieces(wheel.original, self._source.client, stack)
+            lasts = not isinstance(original, CopiedWheel) or original.lasts
+            pieces = await stream_pieces(original, self._source.client, stack)
+        headers |= {} if lasts else HEADERS
         return UpstreamResponse(
-            make_pieces(wheel, pieces, self._source.rewritten),
+            make_pieces(wheel, pieces, self._source.rewritten, lasts=lasts),
             stack,
             lambda error: self._tell_break(redacted(wheel.place), error),
             headers=with_checked_length(headers, request.headers),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -16,19 +14,13 @@ from collections.abc import (
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
-import httpx
 from h11 import LocalProtocolError
 from simple_repository import content_negotiation
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import PlainTextResponse, Response
 
 from nvidia_variant_provider.errors import InputError
 
@@ -44,6 +36,7 @@ from ..http.urls import (
 )
 from ..selection.component import VariantRepository
 from .kept_pages import KeptPages
+from .sent_files import FILE_HEADERS, UpstreamResponse
 from .upstream import Upstream
 
 if TYPE_CHECKING:
@@ -52,12 +45,6 @@ if TYPE_CHECKING:
 HEADERS = {"Cache-Control": "no-store"}
 """Disable caching, because pages and their files depend on the machine."""
 
-FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
-"""Files are untrusted: a browser must not render one as a page."""
-
-OCTETS = "application/octet-stream"
-"""The content type of every file, regardless of the type that the upstream sends."""
-
 _SANDBOX = {**FILE_HEADERS, "Content-Security-Policy": "sandbox"}
 """Headers for untrusted pages that are passed on unchanged."""
 
@@ -65,10 +52,6 @@ _OF_ANSWERS = ("location", "retry-after")
 _OF_BODIES = ("content-type", "content-encoding")
 _LEADING = (301, 302, 303, 307, 308)
 
-_RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
-"""A single range of bytes (RFC 9110, section 14.1.2)."""
-
-_CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
 _PORT = re.compile(r":\d*\Z")
 
 
@@ -122,84 +105,6 @@ class TokenCheck:
             if not secrets.compare_digest(token, self._token):
                 app = PlainTextResponse("Not the user's own pip", status_code=403)
         await app(scope, receive, send)
-
-
-def find_range(headers: Headers) -> str | None:
-    """Return the requested range, if it is supported.
-
-    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Malformed and
-    several ranges are ignored: a response with several would have another type.
-    """
-    wanted = headers.get("range", "")
-    return wanted if _RANGE.fullmatch(wanted) else None
-
-
-def with_checked_length(headers: dict[str, str], request: Headers) -> dict[str, str]:
-    """Return ``headers``, without the length of a wheel for clients that may ignore it.
-
-    The end of a wheel is held back until the wheel is verified. pip before 25.1 notices
-    only without a length that the end is missing, and else may install such a wheel.
-    """
-    checks = _CHECKS_LENGTH.match(request.get("user-agent", ""))
-    return {k: v for k, v in headers.items() if checks or k != "Content-Length"}
-
-
-class LocalFileResponse(FileResponse):
-    """A file of this machine, sent in large pieces."""
-
-    chunk_size = 1024 * 1024
-
-    def __init__(self, file: BinaryIO) -> None:
-        # The path of the file may lead to another one now.
-        opened = f"/proc/self/fd/{file.fileno()}"
-        path = opened if os.path.exists(opened) else file.name
-        super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
-        self._file = file
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file; ignore ranges that the base class would reject."""
-        if find_range(Headers(scope=scope)) is None:
-            others = [item for item in scope["headers"] if item[0] != b"range"]
-            scope = {**scope, "headers": others}
-        with self._file:
-            await super().__call__(scope, receive, send)
-
-
-class UpstreamResponse(StreamingResponse):
-    """The response of an upstream, streamed to the client.
-
-    :param on_break: called with the error if the upstream breaks off.
-    """
-
-    def __init__(
-        self,
-        chunks: AsyncIterable[bytes],
-        stack: AsyncExitStack,
-        on_break: Callable[[Exception], None],
-        **options: Any,
-    ) -> None:
-        super().__init__(chunks, **options)
-        # A generator that is not closed keeps its files until the garbage collection.
-        if close := getattr(chunks, "aclose", None):
-            stack.push_async_callback(close)
-        self._stack = stack
-        self._on_break = on_break
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, and always close the connection to the upstream."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._stack.aclose()
-
-    async def stream_response(self, send: Send) -> None:
-        """Send the bytes that arrive from the upstream."""
-        # The status has been sent, so an error can only close the connection, which the
-        # server does for an incomplete response.
-        try:
-            await super().stream_response(send)
-        except (httpx.HTTPError, InputError, OSError) as error:
-            self._on_break(error)
 
 
 class Failures:

@@ -141,6 +141,8 @@ async def pass_on(
     wheel: HeldWheel,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
+    *,
+    lasts: bool = True,
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of a wheel as they arrive, from a single download.
 
@@ -165,7 +167,7 @@ async def pass_on(
                 yield passed
         _settle(wheel, comparison)
         stack.pop_all()  # other requests may use the complete copy, which closes it
-    copy = CopiedWheel(file=file, url=wheel.place, received=comparison)
+    copy = CopiedWheel(file=file, url=wheel.place, received=comparison, lasts=lasts)
     plan = await wheel.plan(copy)
     if plan is None:
         async for piece in copy.pieces(sent):
@@ -195,12 +197,17 @@ def make_pieces(
     wheel: SentWheel,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
+    *,
+    lasts: bool = True,
 ) -> AsyncIterator[bytes]:
-    """Return the bytes to send for a wheel, which depend on its kind."""
+    """Return the bytes to send for a wheel, which depend on its kind.
+
+    :param lasts: see `CopiedWheel`.
+    """
     if isinstance(wheel, CopiedWheel):
         return pieces
     if isinstance(wheel, HeldWheel):
-        return pass_on(wheel, pieces, hashes)
+        return pass_on(wheel, pieces, hashes, lasts=lasts)
     if isinstance(wheel, EvaluatedWheel):
         return rewrite_pieces(wheel, pieces, hashes)
     return check_pieces(wheel, pieces)
