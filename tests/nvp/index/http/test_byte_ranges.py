@@ -17,9 +17,10 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
+from nvp.index.http import ranges
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import RangeFile, _get_range
+from nvp.index.http.ranges import RangeFile, RangeSupport, _get_range
 from nvp.index.http.threads import LoopThread, Turn, Turns
 from nvp.index.http.urls import NoRangesError, PassingError, Settings, TooLargeError
 from nvp.index.selection.shown import Room
@@ -294,3 +295,29 @@ def test_the_error_of_a_thread_whose_caller_has_ended() -> None:
     asyncio.run(run())
     gc.collect()
     assert reported == []
+
+
+def test_the_tests_of_few_servers_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page can name any number of servers, and `serve` runs for weeks."""
+    monkeypatch.setattr(ranges, "_SERVERS", 2)
+    asked: list[str] = []
+
+    async def ask(_: object, url: str, __: object) -> bool:
+        asked.append(url)
+        await asyncio.sleep(0)
+        return True
+
+    async def run() -> None:
+        monkeypatch.setattr(RangeSupport, "_ask", ask)
+        support = RangeSupport(Client())
+        urls = [f"https://{name}.example/" for name in "abc"]
+        assert all(await asyncio.gather(*map(support.has, urls)))
+        assert asked == urls
+        assert await support.has(urls[2])
+        assert asked == urls
+        assert await support.has(urls[0])
+        assert asked == [*urls, urls[0]]
+
+    asyncio.run(run())
