@@ -9,9 +9,16 @@ from functools import partial
 
 import pytest
 from simple_repository import model
+from support.exposed import index_of, selection_for, wheel
+from support.label_index import Pages
 
+from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
-from nvp.index.http.urls import CompleteResponse
+from nvp.index.http.urls import CompleteResponse, TooSlowError
+from nvp.index.selection import wheel_files
+from nvp.index.selection.component import select
+from nvp.index.selection.reader import Reader
+from nvp.index.selection.wheel_files import OtherPages
 from nvp.index.server import kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
@@ -81,3 +88,67 @@ def test_the_last_page_is_not_sent_because_this_program_is_busy(
 
     assert asyncio.run(run()) == found(version)
     assert bool(warnings) == (version == "1.0")
+
+
+class LatePages(Pages):
+    """An index that answers after the event; it does not go on without a client."""
+
+    def __init__(self, answers: asyncio.Event) -> None:
+        super().__init__({}, url="https://late.example/simple/")
+        self._answers = answers
+        self.left: list[str] = []
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        try:
+            await self._answers.wait()
+        except asyncio.CancelledError:
+            self.left.append(project_name)
+            raise
+        return await super().get_project_page(
+            project_name, request_context=request_context
+        )
+
+
+def test_a_late_index_does_not_delay_the_pages_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uv alone does not read its page, for which it waited two minutes."""
+    monkeypatch.setattr(wheel_files, "_LATE", 0.05)
+    monkeypatch.setattr(wheel_files, "_SOON", 0.01)
+
+    async def run() -> None:
+        first = index_of(0, [wheel("1.0"), wheel("2.0+cu130")])
+        second = LatePages(asyncio.Event())
+        components = select(
+            [first, second],
+            selection=selection_for(None, {}),
+            reader=Reader(Client()),
+            warn=lambda _: None,
+        )
+        page = await components[0].get_project_page("kern")
+        # It is judged as alone: the build for CUDA 13 cannot run on this machine.
+        assert [bool(file.yanked) for file in page.files] == [False, True]
+        assert set(second.left) == {"kern"}
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_late_index_is_late_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheel_files, "_LATE", 0.05)
+    monkeypatch.setattr(wheel_files, "_SOON", 0.01)
+
+    async def run() -> None:
+        pages = OtherPages()
+        late, prompt = LatePages(asyncio.Event()), index_of(0, [wheel("1.0")])
+        for seconds in ("0.05", "0.01"):
+            with pytest.raises(TooSlowError, match=f"no page after {seconds} s"):
+                await pages.read(late, "kern")
+        names = await pages.read_names([late, prompt], "kern")
+        assert names == [[], [wheel("1.0").name]]
+
+    asyncio.run(asyncio.wait_for(run(), 60))

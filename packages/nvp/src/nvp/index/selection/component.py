@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 
@@ -58,7 +58,7 @@ from .shown import (
 )
 from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
-from .wheel_files import read_names
+from .wheel_files import OtherPages
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class _Shared:
 
     releases: ReleaseReader
     resolver: ReleaseResolver
+    pages: OtherPages = field(default_factory=OtherPages)
     judge: BuildJudge | None = None
     announcer: Announcer | None = None
 
@@ -98,13 +99,10 @@ def select(
     :param indexes: the indexes in the user's order.
     :param releases: reads the metadata of releases, if it is shared by machines.
     """
-    judge = announcer = None
+    judge, announcer, pages = None, None, OtherPages()
     if not selection.unchecked:
         judge = BuildJudge(
-            indexes,
-            selection=selection,
-            reader=reader,
-            warn=warn,
+            indexes, pages, selection=selection, reader=reader, warn=warn
         )
         if selection.announces:
             announcer = Announcer(
@@ -116,6 +114,7 @@ def select(
     shared = _Shared(
         releases=releases or ReleaseReader(reader),
         resolver=ReleaseResolver(selection),
+        pages=pages,
         judge=judge,
         announcer=announcer,
     )
@@ -225,7 +224,7 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await read_names(self._after, project)
+            pages = await self._shared.pages.read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
@@ -433,7 +432,8 @@ class VariantRepository(RepositoryContainer):
         pinned = pins.get(project)
         if pinned is None:
             return None, None
-        pages = await read_names([*self._before, *self._after], project)
+        others = [*self._before, *self._after]
+        pages = await self._shared.pages.read_names(others, project)
         names = [file.filename for file in files]
         labels = all_labels([*names, *chain(*pages)], judged)
         if pinned in labels:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import sysconfig
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
@@ -17,8 +17,11 @@ from typing import Any, Generic, TypeVar
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
+from ...builds.needs import parse_backend
 from ...metadata.requirements import PLAIN_LIMIT
+from ...wheels.archive import parse_versions
 from ..http.urls import Settings
+from .renaming import find_label
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -330,3 +333,28 @@ def parse_pins(texts: Sequence[str]) -> Pins:
         else:
             everywhere = label
     return Pins(everywhere=everywhere, projects=projects)
+
+
+_parse_backend = lru_cache(maxsize=1024)(parse_backend)
+
+
+def find_labels(names: Iterable[str]) -> frozenset[str]:
+    """Return the variant labels and the local version labels of files."""
+    return frozenset(label for name in names if (label := _label_of(name)) is not None)
+
+
+def has_label(name: str, label: str) -> bool:
+    """Return whether a wheel has a label that the user requested."""
+    own = _label_of(name)
+    if own is None or own == label.lower():
+        return own is not None
+    backend = _parse_backend(own) if "+" in name else None
+    return backend is not None and backend.base == label.lower()
+
+
+def _label_of(name: str) -> str | None:
+    label = find_label(name)
+    if label is not None or "+" not in name or not name.endswith(".whl"):
+        return label
+    versions = parse_versions(name.split("-", 2)[1])
+    return versions[0].local if versions else None

@@ -35,11 +35,10 @@ from ..http.kept_keys import (
     kept_keys,
 )
 from ..http.threads import Turn, in_thread
-from .options import clauses_of
+from .options import clauses_of, find_labels, has_label
 from .pieces import UNAVAILABLE
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
-from .wheel_files import find_labels, has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution

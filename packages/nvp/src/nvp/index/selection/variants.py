@@ -28,12 +28,11 @@ from ..http.threads import in_thread
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, Kept, weigh_text, whole_key
-from .options import Later, Selection
+from .options import Later, Selection, has_label
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
 from .renaming import Offer, Release, Wheel, make_offers
 from .shown import Room, ShownRelease, find_limits
-from .wheel_files import has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata

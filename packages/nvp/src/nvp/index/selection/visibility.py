@@ -43,6 +43,7 @@ from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
+    OtherPages,
     builds_for,
     find_early,
     folder_of_index,
@@ -109,12 +110,13 @@ class BuildJudge:
     def __init__(
         self,
         indexes: Sequence[SimpleRepository],
+        pages: OtherPages | None = None,
         *,
         selection: Selection,
         reader: Reader,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._indexes = tuple(indexes)
+        self._indexes, self._pages = tuple(indexes), pages or OtherPages()
         self._selection = selection
         self._reader = reader
         self.platform = selection.platform_of_builds
@@ -369,17 +371,15 @@ class BuildJudge:
         return builds, is_sure
 
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
-        files: list[model.File] = []
-        for index in self._indexes:
-            files += await self._read_files(index, project) or ()
-        return files
+        found = [await self._read_files(index, project) for index in self._indexes]
+        return [file for files in found for file in files or ()]
 
     async def _read_files(
         self, index: SimpleRepository, project: str
     ) -> Sequence[model.File] | None:
         """Return the files of a project; ``None`` if installers may find others."""
         try:
-            page = await index.get_project_page(project)
+            page = await self._pages.read(index, project)
         except (InputError, *UNAVAILABLE) as error:
             return None if await may_find_files(error, project) else ()
         self._note_origins(index, page.files)

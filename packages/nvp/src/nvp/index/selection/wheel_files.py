@@ -5,13 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from urllib.parse import urlsplit
@@ -43,11 +37,12 @@ from ...wheels.archive import (
     release_of_sdist,
 )
 from ..http.kept_keys import is_yanked
+from ..http.replies import without_frames
 from ..http.threads import Turns
+from ..http.urls import TooSlowError, UpstreamError
 from .kept import FOREVER, WARNED, Aging
 from .options import Target, find_pythons
 from .pieces import UNAVAILABLE
-from .renaming import find_label
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +54,9 @@ _EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")  # a wheel whose version has letters
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
 servers, at the same time."""
+
+_LATE, _SOON = 20.0, 1.0
+"""The seconds for which a page waits for that of another index; see `OtherPages`."""
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
@@ -295,41 +293,44 @@ _normalized = lru_cache(maxsize=1024)(canonicalize_name)
 _backend = lru_cache(maxsize=1024)(parse_backend)
 
 
-def find_labels(names: Iterable[str]) -> frozenset[str]:
-    """Return the variant labels and the local version labels of files."""
-    return frozenset(label for name in names if (label := _label_of(name)) is not None)
+class OtherPages:
+    """Reads pages of the other indexes, for verdicts and ranks on the page of one.
 
+    An installer alone may not need them, so that page waits `_LATE` seconds. For the
+    next minute, it waits only `_SOON` seconds for the other pages of a late index.
+    """
 
-async def read_names(
-    repositories: Sequence[SimpleRepository], project: str
-) -> list[list[str]]:
-    """Return a project's file names in each repository, without unreadable pages."""
+    def __init__(self) -> None:
+        self._late: Aging[SimpleRepository, bool] = Aging(WARNED, 60)
 
-    async def read(repository: SimpleRepository) -> list[str]:
+    async def read(self, index: SimpleRepository, project: str) -> model.ProjectDetail:
+        """Return a page.
+
+        :raises TooSlowError: the page is late.
+        """
+        seconds = _SOON if self._late.get(index) else _LATE
         try:
-            page = await repository.get_project_page(project)
-        except (InputError, *UNAVAILABLE):
-            return []
-        return [file.filename for file in page.files]
+            return await asyncio.wait_for(index.get_project_page(project), seconds)
+        except UpstreamError as error:
+            raise without_frames(error) from None
+        except asyncio.TimeoutError:
+            self._late.put(index, True)
+            message = f"no page after {seconds:g} s"
+            raise TooSlowError(message, path=project, hint="try again") from None
 
-    return await asyncio.gather(*map(read, repositories))
+    async def read_names(
+        self, indexes: Sequence[SimpleRepository], project: str
+    ) -> list[list[str]]:
+        """Return a project's file names in each index, without unreadable pages."""
 
+        async def read(index: SimpleRepository) -> list[str]:
+            try:
+                page = await self.read(index, project)
+            except (InputError, *UNAVAILABLE):
+                return []
+            return [file.filename for file in page.files]
 
-def has_label(name: str, label: str) -> bool:
-    """Return whether a wheel has a label that the user requested."""
-    own = _label_of(name)
-    if own is None or own == label.lower():
-        return own is not None
-    backend = _backend(own) if "+" in name else None
-    return backend is not None and backend.base == label.lower()
-
-
-def _label_of(name: str) -> str | None:
-    label = find_label(name)
-    if label is not None or "+" not in name or not name.endswith(".whl"):
-        return label
-    versions = parse_versions(name.split("-", 2)[1])
-    return versions[0].local if versions else None
+        return await asyncio.gather(*map(read, indexes))
 
 
 @dataclass(kw_only=True, slots=True)

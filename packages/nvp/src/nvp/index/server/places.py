@@ -410,7 +410,7 @@ class Remembering(RepositoryContainer):
         if name not in self._pages:
             self._pages[name] = asyncio.ensure_future(self._read(name))
         with Share.waits():
-            return await self._pages[name]
+            return await asyncio.shield(self._pages[name])  # others may wait, too
 
     async def _read(self, project: str) -> model.ProjectDetail:
         page = await self.source.get_project_page(project)
