@@ -18,9 +18,9 @@ from support.paths import FIXTURES
 
 from benchmarks.fuzz_mutations import mutate_json, mutate_text
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
+from nvp.pins.documents import parse_toml
 from nvp.pins.reading import LIMIT, read_pins
 from nvp.pins.targets import find_target
-from nvp.pins.toml_text import parse_toml
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -283,7 +283,7 @@ def exported(folder: Path, *words: str) -> dict[str, str]:
 def test_packaging_installs_what_is_selected(extras: list[str]) -> None:
     pylock = pytest.importorskip("packaging.pylock")
     path = PINS / "extras-and-groups" / "pylock.toml"
-    from nvp.pins.toml_text import parse_toml
+    from nvp.pins.documents import parse_toml
 
     lock = pylock.Pylock.from_dict(parse_toml(path.read_text(encoding="utf-8")))
     tags = [Tag(*tag.split("-")) for tag in LINUX.ranks]

@@ -13,7 +13,14 @@ from simple_repository import model
 from nvp.index.http import threads
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import RangeSupport
-from nvp.index.http.threads import Share, Space, call_in_daemon, in_steps, in_thread
+from nvp.index.http.threads import (
+    Share,
+    Space,
+    Turns,
+    call_in_daemon,
+    in_steps,
+    in_thread,
+)
 from nvp.index.http.urls import CompleteResponse
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
@@ -246,5 +253,33 @@ def test_a_small_page_does_not_wait_for_larger_ones() -> None:
         spaces[1].give_back(60_000)
         await larger
         assert made == [1000, 1001]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_turns_count_for_the_index_that_names_a_server() -> None:
+    """Slow servers of one index took the turns of the others."""
+
+    async def run() -> None:
+        turns = Turns(1, 2)
+        order: list[str] = []
+
+        async def take(url: str, index: str | None) -> None:
+            async with turns.of(url, index):
+                order.append(f"{url} {index}")
+
+        async with turns.of("https://a.example/", "one"):
+            await take("https://a.example/", "two")
+            await take("https://a.example/", None)
+            same = asyncio.ensure_future(take("https://a.example/", "one"))
+            async with turns.of("https://b.example/", "one"):
+                third = asyncio.ensure_future(take("https://c.example/", "one"))
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                expected = ["https://a.example/ two", "https://a.example/ None"]
+                assert order == expected
+            await third
+        await same
+        assert order == [*expected, "https://c.example/ one", "https://a.example/ one"]
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -15,10 +15,10 @@ from support.label_index import Pages
 from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, TooSlowError
-from nvp.index.selection import wheel_files
+from nvp.index.selection import other_indexes
 from nvp.index.selection.component import select
+from nvp.index.selection.other_indexes import OtherIndexes
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.wheel_files import OtherPages
 from nvp.index.server import kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
@@ -114,23 +114,21 @@ class LatePages(Pages):
         )
 
 
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"_LATE": 0.4, "_LEAST": 0.2, "_SOON": 0.1}.items():
+        monkeypatch.setattr(other_indexes, name, seconds)
+
+
 def test_a_late_index_does_not_delay_the_pages_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """uv alone does not read its page, for which it waited two minutes."""
-    monkeypatch.setattr(wheel_files, "_LATE", 0.05)
-    monkeypatch.setattr(wheel_files, "_SOON", 0.01)
+    be_impatient(monkeypatch)
 
     async def run() -> None:
         first = index_of(0, [wheel("1.0"), wheel("2.0+cu130")])
         second = LatePages(asyncio.Event())
-        components = select(
-            [first, second],
-            selection=selection_for(None, {}),
-            reader=Reader(Client()),
-            warn=lambda _: None,
-        )
-        page = await components[0].get_project_page("kern")
+        page = await shown(first, second)
         # It is judged as alone: the build for CUDA 13 cannot run on this machine.
         assert [bool(file.yanked) for file in page.files] == [False, True]
         assert set(second.left) == {"kern"}
@@ -138,17 +136,41 @@ def test_a_late_index_does_not_delay_the_pages_of_another(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_late_index_is_late_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel_files, "_LATE", 0.05)
-    monkeypatch.setattr(wheel_files, "_SOON", 0.01)
+async def shown(*indexes: Pages) -> model.ProjectDetail:
+    """Return the page of the first index."""
+    components = select(
+        indexes,
+        selection=selection_for(None, {}),
+        reader=Reader(Client()),
+        warn=lambda _: None,
+    )
+    return await components[0].get_project_page("kern")
+
+
+def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and METADATA of another index delayed a page three times by 20 seconds."""
+    be_impatient(monkeypatch)
 
     async def run() -> None:
-        pages = OtherPages()
-        late, prompt = LatePages(asyncio.Event()), index_of(0, [wheel("1.0")])
-        for seconds in ("0.05", "0.01"):
-            with pytest.raises(TooSlowError, match=f"no page after {seconds} s"):
-                await pages.read(late, "kern")
-        names = await pages.read_names([late, prompt], "kern")
-        assert names == [[], [wheel("1.0").name]]
+        others = OtherIndexes()
+        own, prompt = index_of(0, [wheel("1.0")]), index_of(1, [wheel("1.0")])
+        late, later = LatePages(asyncio.Event()), LatePages(asyncio.Event())
+
+        async def wait(index: Pages, seconds: str) -> None:
+            with pytest.raises(TooSlowError, match=f"not there after {seconds} s"):
+                await others.wait(index, index.get_project_page("kern"))
+
+        with others.of(own):
+            await wait(late, "0.4")
+            await wait(late, "0.1")
+            await wait(later, "0.2")
+            names = await others.read_names([late, later, prompt], "kern")
+            assert names == [[], [], [wheel("1.0").name]]
+        with others.of(prompt):  # in the next minute
+            await wait(late, "0.1")
+        with others.of(late):  # its own pages have no limit here
+            reading = others.wait(late, late.get_project_page("kern"))
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(reading, 0.6)
 
     asyncio.run(asyncio.wait_for(run(), 60))

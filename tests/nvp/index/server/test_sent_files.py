@@ -13,12 +13,15 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uv
 from support.loopback import ask, page_of, start
 from support.processes import clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
+
+from nvp.index.server.sent_files import headers_of
 
 YEAR = 365 * 86400
 NOW = 1_800_000_000
@@ -65,6 +68,8 @@ class TestStreamedFiles:
             ({"Cache-Control": "max-age=60", "Age": "50"}, "max-age=60"),
             ({"Expires": "Thu, 01 Jan 1970 00:00:00 GMT"}, "no-cache"),
             ({"Pragma": "no-cache"}, "no-cache"),
+            ({"Cache-Control": "private", "Expires": "0"}, "private, no-cache"),
+            ({"Cache-Control": "max-age=60", "Expires": "0"}, "max-age=60"),
             ({}, None),
         ],
     )
@@ -103,6 +108,22 @@ class TestStreamedFiles:
                 assert reply.headers["cache-control"] == "no-cache"
             assert ask(url, If_None_Match='"other"').body == whole.body
             assert running.warnings == []
+
+    def test_a_tag_that_is_not_ascii(self, tmp_path: Path) -> None:
+        """uv sends it back, but no other client of this program can."""
+        answers = answers_of(publish(tmp_path, "good"), {"ETag": '"\xe9"'})
+        with (
+            serve_answers(answers, credentials="user:secret") as server,
+            start(private(server)) as running,
+        ):
+            reply = ask(running.page().files[WHEEL], If_None_Match='"\xe9"')
+            assert reply.status == 200
+            assert reply.headers["etag"] == '"\xe9"'
+
+    def test_a_header_that_is_sent_twice(self) -> None:
+        sent = [("cache-control", "private"), ("cache-control", "")]
+        headers = headers_of(httpx.Response(200, headers=sent))
+        assert headers["cache-control"] == "private,"
 
     def test_a_server_that_sends_304_without_a_condition(self, tmp_path: Path) -> None:
         answers = answers_of(publish(tmp_path, "good"), {})

@@ -17,9 +17,8 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ..signals import count_input
-from .documents import version_of
+from .documents import parse_toml, version_of
 from .model import Edge, Pin, PinnedFile, PinnedWheel
-from .toml_text import parse_toml
 
 if TYPE_CHECKING:
     from ..doctor.distributions import Distribution

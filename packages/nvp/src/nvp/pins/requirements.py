@@ -22,11 +22,11 @@ from ..metadata.requirements import explain_requirement, parse_requirement
 from .documents import (
     check_name,
     file_name,
+    parse_toml,
     sha256_of,
     version_of,
 )
 from .model import Edge, Pin, PinnedFile, PinnedWheel
-from .toml_text import parse_toml
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -21,6 +21,7 @@ from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 
 from ..wheels.archive import expands_too_far, parse_wheel_name
 from .documents import (
+    AGAIN,
     by_name,
     file_name,
     find_lines,
@@ -35,7 +36,6 @@ from .documents import (
     version_of,
 )
 from .model import Choice, Edge, Pin, PinnedFile, PinnedWheel
-from .toml_text import AGAIN
 
 Settings: TypeAlias = Mapping[str, Any]
 """The ``pyproject.toml`` next to the lock file; empty if there is none."""

@@ -48,9 +48,13 @@ _MOST_MARKED = 100_000
 150 times their size in memory while they are evaluated. A wheel has about twenty, of
 200 characters."""
 
-_MOST_MEMBERS = 20_000
-"""The maximum number of members of a rewritten wheel. The list of members takes 20 MB
-while the server sends METADATA and RECORD. The largest known wheels have 16,000."""
+_MOST_MEMBERS, _MOST_LINES = 20_000, 50_000
+"""The maximum numbers of members of a rewritten wheel, and of ends of lines in RECORD.
+The list of members takes 20 MB while the server sends METADATA and RECORD. The largest
+known wheels have 16,000."""
+
+_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""The characters at which `str.splitlines` ends a line, as when pip reads RECORD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +209,13 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
     """Return RECORD with the hash and the size of one file replaced."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
     row = f"sha256={digest.decode()},{len(content)}"
-    lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+    text = record.decode("utf-8", "surrogateescape")
+    if sum(map(text.count, _ENDS)) > _MOST_LINES:
+        raise _refused(f"its RECORD has over {_MOST_LINES:,} lines")
+    lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
+        if path not in line:
+            continue
         try:
             fields = next(csv.reader([line]), [])
         except csv.Error as error:

@@ -86,6 +86,8 @@ class Client:
     ) -> None:
         self.settings = settings or Settings()
         self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
+        self.index: str | None = None
+        """The only index whose files this client reads; see `only`."""
         self._connected: dict[str, Nearness] = {}
         self._nearness = NearnessFinder(self._connected)
         self.large = asyncio.Lock()
@@ -117,6 +119,7 @@ class Client:
         key = index and (f"{index.rstrip('/')}/" if is_http(index) else "")
         made = NearnessFinder(self._connected), asyncio.Lock()
         other._nearness, other.large = self._of_indexes.setdefault(key, made)
+        other.index = key
         return other
 
     def is_allowed(self, url: str) -> bool:
@@ -156,7 +159,7 @@ class Client:
 
         async def attempt() -> CompleteResponse:
             turns = self._turns if turn is None else self._page_turns
-            async with turns.of(url):
+            async with turns.of(url, self.index):
                 return await self._read_whole(url, headers or {}, limit, turn)
 
         try:

@@ -86,9 +86,12 @@ class Turns:
         self._known = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, url: str) -> AsyncIterator[None]:
-        """Wait for a turn at the server of ``url``, and take it."""
-        index, find = Share.index(), self._known.setdefault
+    async def of(self, url: str, index: str | None = None) -> AsyncIterator[None]:
+        """Wait for a turn at the server of ``url``, and take it.
+
+        :param index: the index that names the server.
+        """
+        find = self._known.setdefault
         own = find((index, server_of(url)), asyncio.Semaphore(self._most))
         of_index = find(index, asyncio.Semaphore(self._in_all))
         async with AsyncExitStack() as stack:
@@ -97,7 +100,9 @@ class Turns:
                 await stack.enter_async_context(of_index)
             yield
 
-    async def run(self, url: str, work: Callable[[threading.Event], T]) -> T:
+    async def run(
+        self, url: str, work: Callable[[threading.Event], T], index: str | None = None
+    ) -> T:
         """Return the result of ``work``, which a thread does during a turn.
 
         Threads cannot be cancelled. If the caller is, the turn lasts as long as the
@@ -107,7 +112,7 @@ class Turns:
         """
         ended = threading.Event()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.of(url))
+            await stack.enter_async_context(self.of(url, index))
             turn = stack.pop_all()
 
         async def hold() -> T:
@@ -255,12 +260,6 @@ class Share:
             self._has = self._had = True
             if self._is_over:  # the block has ended meanwhile
                 self._give_back()
-
-    @staticmethod
-    def index() -> Hashable:
-        """Return what is the same for all pages of an index, or ``None``."""
-        share = _SHARE.get()
-        return None if share is None else share._spaces
 
     @staticmethod
     async def take(files: int) -> None:

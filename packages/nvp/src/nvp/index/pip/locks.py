@@ -29,7 +29,7 @@ from nvidia_variant_provider.errors import InputError, NothingFitsError, join
 from nvidia_variant_provider.metadata import document as metadata_files
 from nvidia_variant_provider.strict_json import read_bytes
 
-from ...pins import toml_text
+from ...pins import documents
 from ...pins.reading import LIMIT
 from ...pins.targets import PinTarget
 from ...wheels.archive import parse_wheel_name
@@ -135,7 +135,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
     :raises InputError: the text is not TOML, or would take too much memory or time.
     """
     try:
-        return toml_text.parse_toml(text)
+        return documents.parse_toml(text)
     except InputError as error:
         raise _invalid(error.message, path) from None
 

@@ -41,6 +41,7 @@ from .kept import (
     weigh,
 )
 from .options import Selection
+from .other_indexes import OtherIndexes
 from .pieces import UNAVAILABLE, location_of
 from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
@@ -58,7 +59,6 @@ from .shown import (
 )
 from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
-from .wheel_files import OtherPages
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class _Shared:
 
     releases: ReleaseReader
     resolver: ReleaseResolver
-    pages: OtherPages = field(default_factory=OtherPages)
+    others: OtherIndexes = field(default_factory=OtherIndexes)
     judge: BuildJudge | None = None
     announcer: Announcer | None = None
 
@@ -99,11 +99,9 @@ def select(
     :param indexes: the indexes in the user's order.
     :param releases: reads the metadata of releases, if it is shared by machines.
     """
-    judge, announcer, pages = None, None, OtherPages()
+    judge, announcer, others = None, None, OtherIndexes()
     if not selection.unchecked:
-        judge = BuildJudge(
-            indexes, pages, selection=selection, reader=reader, warn=warn
-        )
+        judge = BuildJudge(indexes, selection, reader, others=others, warn=warn)
         if selection.announces:
             announcer = Announcer(
                 reader,
@@ -114,7 +112,7 @@ def select(
     shared = _Shared(
         releases=releases or ReleaseReader(reader),
         resolver=ReleaseResolver(selection),
-        pages=pages,
+        others=others,
         judge=judge,
         announcer=announcer,
     )
@@ -210,7 +208,8 @@ class VariantRepository(RepositoryContainer):
             )
             await Share.take(len(page.files))  # a page of the cache, or a directory
             room = Room(turn, len(page.files))
-            return await self._show(canonicalize_name(project_name), page, room)
+            with self._shared.others.of(self.source):
+                return await self._show(canonicalize_name(project_name), page, room)
 
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
@@ -224,7 +223,7 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await self._shared.pages.read_names(self._after, project)
+            pages = await self._shared.others.read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
@@ -433,7 +432,7 @@ class VariantRepository(RepositoryContainer):
         if pinned is None:
             return None, None
         others = [*self._before, *self._after]
-        pages = await self._shared.pages.read_names(others, project)
+        pages = await self._shared.others.read_names(others, project)
         names = [file.filename for file in files]
         labels = all_labels([*names, *chain(*pages)], judged)
         if pinned in labels:

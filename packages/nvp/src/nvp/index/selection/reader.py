@@ -174,7 +174,7 @@ class Reader:
             raise _unknown(name)
 
         try:
-            return await self._turns.run(url, work)
+            return await self._turns.run(url, work, getattr(resource, "index", None))
         except NoRangesError:
             self._whole.put(url, True)
             raise

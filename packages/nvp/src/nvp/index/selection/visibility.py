@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 from simple_repository import model
@@ -36,25 +34,29 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.threads import in_thread
+from ..http.threads import Turns, in_thread
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
+from .other_indexes import OtherIndexes
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader, may_find_files
 from .wheel_files import (
-    OtherPages,
     builds_for,
     find_early,
+    folder_of_file,
     folder_of_index,
     has_plain,
-    is_large,
     is_vendor,
 )
 
 logger = logging.getLogger(__name__)
 
 _MOST = 100_000  # files whose index is cached, and files of the projects to follow
+
+_AT_ONCE, _IN_ALL = 4, 64
+"""The maximum numbers of METADATA files that are read at the same time from a server,
+and from all servers of an index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,20 +112,20 @@ class BuildJudge:
     def __init__(
         self,
         indexes: Sequence[SimpleRepository],
-        pages: OtherPages | None = None,
-        *,
         selection: Selection,
         reader: Reader,
+        *,
+        others: OtherIndexes | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._indexes, self._pages = tuple(indexes), pages or OtherPages()
-        self._selection = selection
-        self._reader = reader
+        self._indexes, self._others = tuple(indexes), others or OtherIndexes()
+        self._selection, self._reader = selection, reader
         self.platform = selection.platform_of_builds
         self._folders = {index: folder_of_index(index) for index in self._indexes}
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
         self._limits = Limits(selection.limits)
+        self._turns = Turns(_AT_ONCE, _IN_ALL)
         self._warn = warn
         self._unsure: Aging[str, bool] = Aging(WARNED, FOREVER)
         self._judge = PageJudge(
@@ -379,7 +381,7 @@ class BuildJudge:
     ) -> Sequence[model.File] | None:
         """Return the files of a project; ``None`` if installers may find others."""
         try:
-            page = await self._pages.read(index, project)
+            page = await self._others.wait(index, index.get_project_page(project))
         except (InputError, *UNAVAILABLE) as error:
             return None if await may_find_files(error, project) else ()
         self._note_origins(index, page.files)
@@ -396,19 +398,16 @@ class BuildJudge:
         return self._origins.get(hash((file.filename, file.url))) or self._indexes[0]
 
     async def _read_metadata(self, project: str, file: model.File) -> bytes:
-        return await self._reader.read_metadata(self._origin(file), project, file)
+        index = self._origin(file)
+
+        async def read() -> bytes:
+            async with self._turns.of(file.url, getattr(index, "identifies", None)):
+                return await self._reader.read_metadata(index, project, file)
+
+        return await self._others.wait(index, read())
 
     def _folder_of(self, file: model.File) -> Backend | None:
-        """Return the backend, if any, of the index directory that lists a large file.
-
-        The directory for a backend also has copies of files that are the same for every
-        backend, so the file's own URL must also contain the backend.
-        """
-        backend = self._folders[self._origin(file)]
-        if backend is None or not is_large(file):
-            return None
-        words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
-        return backend if backend.label.lower() in words else None
+        return folder_of_file(file, self._folders[self._origin(file)])
 
     async def _find_backends(
         self, project: str, ours: Sequence[Build], required: Required, driver: bool

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -37,9 +37,7 @@ from ...wheels.archive import (
     release_of_sdist,
 )
 from ..http.kept_keys import is_yanked
-from ..http.replies import without_frames
-from ..http.threads import Turns
-from ..http.urls import TooSlowError, UpstreamError
+from ..http.urls import TooSlowError
 from .kept import FOREVER, WARNED, Aging
 from .options import Target, find_pythons
 from .pieces import UNAVAILABLE
@@ -50,13 +48,6 @@ SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
 
 _EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")  # a wheel whose version has letters
-
-_AT_ONCE, _IN_ALL = 4, 64
-"""The maximum numbers of METADATA files that are read from a server, and from all
-servers, at the same time."""
-
-_LATE, _SOON = 20.0, 1.0
-"""The seconds for which a page waits for that of another index; see `OtherPages`."""
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
@@ -264,6 +255,18 @@ def folder_of_index(index: SimpleRepository) -> Backend | None:
     return parse_backend(parts[-1]) if parts else None
 
 
+def folder_of_file(file: model.File, backend: Backend | None) -> Backend | None:
+    """Return the backend of the index directory that lists a large file, if any.
+
+    The directory for a backend also has copies of files that are the same for every
+    backend, so the file's own URL must also contain the backend.
+    """
+    if backend is None or not is_large(file):
+        return None
+    words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
+    return backend if backend.label.lower() in words else None
+
+
 def _unwrapped(index: SimpleRepository) -> SimpleRepository:
     while isinstance(index, RepositoryContainer):
         index = index.source
@@ -291,46 +294,6 @@ def is_large(file: model.File) -> bool:
 
 _normalized = lru_cache(maxsize=1024)(canonicalize_name)
 _backend = lru_cache(maxsize=1024)(parse_backend)
-
-
-class OtherPages:
-    """Reads pages of the other indexes, for verdicts and ranks on the page of one.
-
-    An installer alone may not need them, so that page waits `_LATE` seconds. For the
-    next minute, it waits only `_SOON` seconds for the other pages of a late index.
-    """
-
-    def __init__(self) -> None:
-        self._late: Aging[SimpleRepository, bool] = Aging(WARNED, 60)
-
-    async def read(self, index: SimpleRepository, project: str) -> model.ProjectDetail:
-        """Return a page.
-
-        :raises TooSlowError: the page is late.
-        """
-        seconds = _SOON if self._late.get(index) else _LATE
-        try:
-            return await asyncio.wait_for(index.get_project_page(project), seconds)
-        except UpstreamError as error:
-            raise without_frames(error) from None
-        except asyncio.TimeoutError:
-            self._late.put(index, True)
-            message = f"no page after {seconds:g} s"
-            raise TooSlowError(message, path=project, hint="try again") from None
-
-    async def read_names(
-        self, indexes: Sequence[SimpleRepository], project: str
-    ) -> list[list[str]]:
-        """Return a project's file names in each index, without unreadable pages."""
-
-        async def read(index: SimpleRepository) -> list[str]:
-            try:
-                page = await self.read(index, project)
-            except (InputError, *UNAVAILABLE):
-                return []
-            return [file.filename for file in page.files]
-
-        return await asyncio.gather(*map(read, indexes))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -380,7 +343,6 @@ class NeedsReader:
         self._warn = warn
         self._patience = patience
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
-        self._turns = Turns(_AT_ONCE, _IN_ALL)
         self._one = asyncio.Lock()
 
     async def read(
@@ -400,10 +362,11 @@ class NeedsReader:
             requires, needs = await asyncio.wait_for(
                 self._read_in_turn(project, wheel, reading), reading.seconds
             )
-        except asyncio.TimeoutError:
+        except (asyncio.TimeoutError, TooSlowError) as error:
             # Skip the rest of the page, which would also time out.
             reading.wheels = 0
-            self._warn_of(project, name, f"not there after {self._patience:g} s")
+            late = f"not there after {self._patience:g} s"
+            self._warn_of(project, name, str(error) or late)
             return known
         except UNAVAILABLE as error:
             # Messages of simple-repository name only the request, so replace them.
@@ -426,8 +389,7 @@ class NeedsReader:
     async def _read_in_turn(
         self, project: str, wheel: OrdinaryWheel, reading: Reading
     ) -> tuple[tuple[str, ...], Needs | None]:
-        async with self._turns.of(wheel.file.url):
-            metadata = await self._read_metadata(project, wheel.file)
+        metadata = await self._read_metadata(project, wheel.file)
 
         def read() -> tuple[tuple[str, ...], Needs | None]:
             requires = parse_requires(metadata)

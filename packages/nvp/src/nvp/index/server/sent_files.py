@@ -33,6 +33,7 @@ _OF_FILES = ("content-range", "etag", "last-modified", "cache-control", "age", "
 _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
+_LASTS = re.compile(r"max-age=\d", re.ASCII | re.IGNORECASE)
 _CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
 _CONDITIONS, _RESUMING = ("if-none-match", "if-modified-since"), ("range", "if-range")
 
@@ -50,7 +51,7 @@ def find_range(headers: Headers) -> str | None:
 def conditions_of(headers: Headers) -> dict[str, str]:
     """Return the headers of a request that the upstream must know."""
     keys = _CONDITIONS + (() if find_range(headers) is None else _RESUMING)
-    return {key: headers[key] for key in keys if key in headers}
+    return {k: headers[k] for k in keys if headers.get(k, "\xff").isascii()}
 
 
 def headers_of(response: httpx.Response) -> dict[str, str]:
@@ -62,9 +63,11 @@ def headers_of(response: httpx.Response) -> dict[str, str]:
     headers = response.headers
     # RFC 9110, section 15.4.5: 304 has no body.
     keys = _OF_FILES + (() if response.status_code == 304 else OF_BODIES)
-    found = {key: headers[key] for key in keys if key in headers}
-    if "cache-control" not in headers and ("expires" in headers or "pragma" in headers):
-        found |= ASKING  # their clocks may differ
+    found = {key: headers[key].strip() for key in keys if key in headers}
+    control = headers.get("cache-control", "")
+    if ("expires" in headers or "pragma" in headers) and not _LASTS.search(control):
+        # The clock of that server may differ from that of this one.
+        found["cache-control"] = f"{control}, no-cache".removeprefix(", ")
     return {**found, "Content-Type": OCTETS, **FILE_HEADERS}
 
 

@@ -142,8 +142,8 @@ class LockFiles:
         self._judges = [
             BuildJudge(
                 [upstream],
-                selection=selection,
-                reader=reader,
+                selection,
+                reader,
                 warn=self._warn,
             )
             for upstream in self._upstreams
