@@ -364,7 +364,8 @@ def test_random_interrupts(
         assert status in (0, 1, 130, 128 + number, -number), case
         assert "No matching distribution" not in said, case
         # Python itself prints this if it is interrupted before it runs `nvp`.
-        ours = re.search(r"nvp/(?!(src/nvp/)?__init__\.py)", said)
+        start = r'__(init|main)__\.py", line \d+, in <module>'
+        ours = re.search(rf"nvp/(?!(src/nvp/)?{start})", said)
         assert "Traceback" not in said or ours is None, case
         left = [path.name for path in run.temporary.iterdir()]
         assert not [name for name in left if name.startswith("nvidia")], case

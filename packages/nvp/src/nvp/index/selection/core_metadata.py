@@ -37,7 +37,7 @@ from ...wheels.archive import (
     platform_of,
 )
 from ...wheels.variant_json import is_of, is_plain
-from ..http.ranges import Parts, RangeSupport
+from ..http.ranges import ChangedFileError, Parts, RangeSupport
 from ..http.threads import in_steps, in_thread
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import FRESH, METADATA_KEY, Aging, Kept, Request, SentMetadata, whole_key
@@ -361,7 +361,7 @@ class Evaluator:
     ) -> HeldWheel | None:
         """Return a wheel to rewrite after its download; ``None`` if it is a local file.
 
-        :param refusal: why the wheel must not be rewritten, or ``None``.
+        :param refusal: see `HeldWheel`.
         :param sent: METADATA of an earlier download, with variant markers resolved.
         """
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
@@ -374,15 +374,15 @@ class Evaluator:
             return evaluate_core_metadata(data, variant())
 
         async def plan(copy: CopiedWheel) -> RewritePlan | None:
-            content = await self._reader.keep_copy(file, copy)
-            if sent not in (None, await asyncio.to_thread(evaluate, content)):
-                raise InputError("it has changed since its METADATA was sent")
             read = functools.partial(plan_rewrite, evaluate=evaluate)
-            return await asyncio.to_thread(copy.read, read)
+            made = await asyncio.to_thread(copy.read, read)
+            if sent is not None and (made is None or made.metadata != sent):
+                raise ChangedFileError("it has changed since its METADATA was sent")
+            await self._reader.keep_copy(file, copy)
+            return made
 
-        return HeldWheel(
-            original=original, hashes=file.hashes, refusal=refusal, plan=plan
-        )
+        hashes = file.hashes
+        return HeldWheel(original=original, hashes=hashes, refusal=refusal, plan=plan)
 
     async def depends_on_variant(
         self,

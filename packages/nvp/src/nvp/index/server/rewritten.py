@@ -168,7 +168,11 @@ async def pass_on(
         _settle(wheel, comparison)
         stack.pop_all()  # other requests may use the complete copy, which closes it
     copy = CopiedWheel(file=file, url=wheel.place, received=comparison, lasts=lasts)
-    plan = await wheel.plan(copy)
+    try:
+        plan = await wheel.plan(copy)
+    except ChangedFileError as error:
+        wheel.settle(error)
+        raise
     if plan is None:
         async for piece in copy.pieces(sent):
             yield piece
