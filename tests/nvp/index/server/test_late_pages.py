@@ -128,21 +128,28 @@ def test_a_late_index_does_not_delay_the_pages_of_another(
     async def run() -> None:
         first = index_of(0, [wheel("1.0"), wheel("2.0+cu130")])
         second = LatePages(asyncio.Event())
-        page = await shown(first, second)
-        # It is judged as alone: the build for CUDA 13 cannot run on this machine.
+        warnings: list[str] = []
+        page = await shown(warnings, first)
+        # The build for CUDA 13 cannot run on this machine.
         assert [bool(file.yanked) for file in page.files] == [False, True]
+        # The page of the late index would be judged with these files, so that no file
+        # could be left.
+        page = await shown(warnings, first, second)
+        assert [bool(file.yanked) for file in page.files] == [False, False]
+        reason = "no builds of kern are selected, because another index is late"
+        assert warnings[-1] == reason
         assert set(second.left) == {"kern"}
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-async def shown(*indexes: Pages) -> model.ProjectDetail:
+async def shown(warnings: list[str], *indexes: Pages) -> model.ProjectDetail:
     """Return the page of the first index."""
     components = select(
         indexes,
         selection=selection_for(None, {}),
         reader=Reader(Client()),
-        warn=lambda _: None,
+        warn=warnings.append,
     )
     return await components[0].get_project_page("kern")
 
@@ -152,7 +159,8 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
     be_impatient(monkeypatch)
 
     async def run() -> None:
-        others = OtherIndexes()
+        now = [0.0]
+        others = OtherIndexes(lambda: now[0])
         own, prompt = index_of(0, [wheel("1.0")]), index_of(1, [wheel("1.0")])
         late, later = LatePages(asyncio.Event()), LatePages(asyncio.Event())
 
@@ -161,13 +169,21 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
                 await others.wait(index, index.get_project_page("kern"))
 
         with others.of(own):
+            assert not others.is_late
             await wait(late, "0.4")
+            assert others.is_late
             await wait(late, "0.1")
             await wait(later, "0.2")
             names = await others.read_names([late, later, prompt], "kern")
             assert names == [[], [], [wheel("1.0").name]]
+        now[0] += 59
         with others.of(prompt):  # in the next minute
+            await others.wait(own, own.get_project_page("kern"))
+            assert not others.is_late
             await wait(late, "0.1")
+        now[0] += 2  # the last, short wait does not count
+        with others.of(prompt):
+            await wait(late, "0.4")
         with others.of(late):  # its own pages have no limit here
             reading = others.wait(late, late.get_project_page("kern"))
             with pytest.raises(asyncio.TimeoutError):

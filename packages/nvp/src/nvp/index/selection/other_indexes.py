@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
 from simple_repository.components.core import SimpleRepository
@@ -22,8 +24,18 @@ T = TypeVar("T")
 _LATE, _LEAST, _SOON = 15.0, 3.0, 1.0
 """The seconds for which a page waits for other indexes; see `OtherIndexes`."""
 
-_PAGE: ContextVar[tuple[SimpleRepository, list[float]]] = ContextVar("page")
-"""The index of the page that is made, and the time until which it waits for others."""
+
+@dataclass(slots=True)
+class _Waits:
+    """The waits of a page for the indexes other than ``own``."""
+
+    own: SimpleRepository | None = None
+    until: float | None = None
+    is_late: bool = False
+
+
+_WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
+"""The waits of the page that is made."""
 
 
 class OtherIndexes:
@@ -31,37 +43,48 @@ class OtherIndexes:
 
     A page waits `_LATE` seconds for all of them, and then `_LEAST` seconds for each.
     For the next minute, all pages wait only `_SOON` seconds for an index that is late.
+    A page without the files of an index must not be judged: the page of that index
+    would be judged with all files, so both could have no file that is shown.
     """
 
-    def __init__(self) -> None:
-        self._late: Aging[SimpleRepository, bool] = Aging(WARNED, 60)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._late: Aging[SimpleRepository, bool] = Aging(WARNED, 60, clock)
 
     @contextmanager
     def of(self, index: SimpleRepository) -> Iterator[None]:
         """Make a page of ``index`` in the block, and wait for that index itself."""
-        token = _PAGE.set((index, []))
+        token = _WAITS.set(_Waits(index))
         try:
             yield
         finally:
-            _PAGE.reset(token)
+            _WAITS.reset(token)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether another index was late for the page that is made."""
+        waits = _WAITS.get()
+        return waits is not None and waits.is_late
 
     async def wait(self, index: SimpleRepository, work: Awaitable[T]) -> T:
         """Return the result of ``work``, which reads from an index.
 
         :raises TooSlowError: another index is late.
         """
-        own, until = _PAGE.get((index, []))
-        if own is index:
+        waits = _WAITS.get()
+        if waits is None or waits.own is index:
             return await work
         now = asyncio.get_running_loop().time()
-        until[:] = until or [now + _LATE]
-        seconds = _SOON if self._late.get(index) else max(_LEAST, until[0] - now)
+        waits.until = waits.until or now + _LATE
+        was_late = self._late.get(index)
+        seconds = _SOON if was_late else max(_LEAST, waits.until - now)
         try:
             return await asyncio.wait_for(work, seconds)
         except UpstreamError as error:
             raise without_frames(error) from None
         except asyncio.TimeoutError:
-            self._late.put(index, True)
+            waits.is_late = True
+            if not was_late:
+                self._late.put(index, True)
             message = f"not there after {seconds:.2g} s"
             raise TooSlowError(message, hint="try again") from None
 

@@ -206,11 +206,13 @@ class BuildJudge:
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
-        if not (is_sure or is_asked):  # the files of the other index may be exposed
+        is_late = self._others.is_late
+        if not is_asked and (is_late or not is_sure):  # other files may be exposed
             by_file = {}
             if not self._unsure.get(project):
                 self._unsure.put(project, True)
                 why = "a page that nvp cannot read may have other files of it"
+                why = "another index is late" if is_late else why
                 self._warn(f"no builds of {project} are selected, because {why}")
         by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
