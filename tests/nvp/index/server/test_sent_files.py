@@ -62,29 +62,29 @@ class TestStreamedFiles:
     """An index with a login, whose files installers cannot download themselves."""
 
     @pytest.mark.parametrize(
-        ("caching", "expected"),
+        "caching",
         [
-            ({"Cache-Control": "no-store"}, "no-store"),
-            ({"Cache-Control": "max-age=60", "Age": "50"}, "max-age=60"),
-            ({"Expires": "Thu, 01 Jan 1970 00:00:00 GMT"}, "no-cache"),
-            ({"Pragma": "no-cache"}, "no-cache"),
-            ({"Cache-Control": "private", "Expires": "0"}, "private, no-cache"),
-            ({"Cache-Control": "max-age=60", "Expires": "0"}, "max-age=60"),
-            ({}, None),
+            {"Cache-Control": "no-store"},
+            {"Cache-Control": "max-age=60", "Age": "50", "Vary": "*"},
+            {"Cache-Control": "private", "Expires": "Thu, 01 Jan 1970 00:00:00 GMT"},
+            {"Pragma": "no-cache"},
+            {},
         ],
     )
     def test_directives_for_caches_are_passed_on(
-        self, caching: Mapping[str, str], expected: str | None, tmp_path: Path
+        self, caching: Mapping[str, str], tmp_path: Path
     ) -> None:
-        """uv used METADATA for a month that its index wanted to be asked for."""
+        """uv used METADATA for ten minutes that its index wanted to be asked for."""
         answers = answers_of(publish(tmp_path, "good"), caching)
         with (
             serve_answers(answers, credentials="user:secret") as server,
             start(private(server)) as running,
         ):
             headers = ask(running.page().files[WHEEL]).headers
-        assert headers.get("cache-control") == expected
-        assert headers.get("age") == caching.get("Age")
+        directives = {"cache-control", "expires", "pragma", "age", "vary"}
+        expected = {name.lower(): text for name, text in caching.items()}
+        assert {k: v for k, v in headers.items() if k in directives} == expected
+        assert "date" in headers  # of the upstream, on which the others depend
 
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     def test_a_file_that_the_client_has_is_not_sent(

@@ -28,12 +28,12 @@ OCTETS = "application/octet-stream"
 """The content type of every file, regardless of the type that the upstream sends."""
 
 OF_BODIES = ("content-length", "content-encoding")
-_OF_FILES = ("content-range", "etag", "last-modified", "cache-control", "age", "vary")
+_OF_CACHES = ("cache-control", "expires", "pragma", "date", "age", "vary")
+_OF_FILES = ("content-range", "etag", "last-modified", *_OF_CACHES)
 
-_RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
+_RANGE = re.compile(r"bytes=(?=\d|-\d)(?P<first>\d{0,18})-(?P<last>\d{0,18})", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
-_LASTS = re.compile(r"max-age=\d", re.ASCII | re.IGNORECASE)
 _CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
 _CONDITIONS, _RESUMING = ("if-none-match", "if-modified-since"), ("range", "if-range")
 
@@ -44,8 +44,10 @@ def find_range(headers: Headers) -> str | None:
     RFC 9110, section 14.2: "A server MAY ignore the Range header field." Malformed and
     several ranges are ignored: a response with several would have another type.
     """
-    wanted = headers.get("range", "")
-    return wanted if _RANGE.fullmatch(wanted) else None
+    wanted = _RANGE.fullmatch(headers.get("range", ""))
+    if wanted is None or int(wanted["first"] or 0) > int(wanted["last"] or 10**18):
+        return None
+    return wanted[0]
 
 
 def conditions_of(headers: Headers) -> dict[str, str]:
@@ -64,10 +66,6 @@ def headers_of(response: httpx.Response) -> dict[str, str]:
     # RFC 9110, section 15.4.5: 304 has no body.
     keys = _OF_FILES + (() if response.status_code == 304 else OF_BODIES)
     found = {key: headers[key].strip() for key in keys if key in headers}
-    control = headers.get("cache-control", "")
-    if ("expires" in headers or "pragma" in headers) and not _LASTS.search(control):
-        # The clock of that server may differ from that of this one.
-        found["cache-control"] = f"{control}, no-cache".removeprefix(", ")
     return {**found, "Content-Type": OCTETS, **FILE_HEADERS}
 
 
