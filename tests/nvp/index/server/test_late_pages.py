@@ -115,7 +115,12 @@ class LatePages(Pages):
 
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"_LATE": 0.4, "_LEAST": 0.2, "_SOON": 0.1}.items():
+    for name, seconds in {
+        "_LATE": 0.4,
+        "_LEAST": 0.2,
+        "_SOON": 0.1,
+        "_KEPT": 0.05,
+    }.items():
         monkeypatch.setattr(other_indexes, name, seconds)
 
 
@@ -172,8 +177,9 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             assert not others.is_late
             await wait(late, "0.4")
             assert others.is_late
-            await wait(late, "0.1")
+            await wait(late, "0.05")  # there was no time left
             await wait(later, "0.2")
+            await wait(later, "0.05")
             names = await others.read_names([late, later, prompt], "kern")
             assert names == [[], [], [wheel("1.0").name]]
         now[0] += 59

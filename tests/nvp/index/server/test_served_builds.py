@@ -96,3 +96,18 @@ def test_a_wheel_that_is_replaced_on_the_page(tmp_path: Path) -> None:
             write_page(folder)
             answers |= answers_of(folder.parent, "kern")
             assert len(running.page("kern").files) == shown
+
+
+def test_the_same_wheel_on_two_indexes_stays_on_one(tmp_path: Path) -> None:
+    """Each page withdrew its own copy for the other, whose METADATA it did not read."""
+    need = ["nvidia-cuda-runtime-cu13==13.0.48"]
+    wheel = stub_wheel(tmp_path / "demo", "demo", "1.0", tag=TAG, requires=need)
+    write_page(tmp_path / "demo")
+    answers = answers_of(tmp_path, "demo")
+    with serve_answers(answers) as one, serve_answers(answers) as two:
+        urls = [f"{server.url}/simple/" for server in (one, two)]
+        with start(*urls, machine=OLD) as running:
+            pages = [json.loads(running.page("demo", n).body) for n in (0, 1)]
+    files = [file for page in pages for file in page["files"]]
+    assert [file["filename"] for file in files] == 2 * [wheel.name]
+    assert not all(file.get("yanked") for file in files)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from simple_repository.components.core import SimpleRepository
@@ -21,7 +21,7 @@ from .pieces import UNAVAILABLE
 
 T = TypeVar("T")
 
-_LATE, _LEAST, _SOON = 15.0, 3.0, 1.0
+_LATE, _LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `OtherIndexes`."""
 
 
@@ -32,6 +32,7 @@ class _Waits:
     own: SimpleRepository | None = None
     until: float | None = None
     is_late: bool = False
+    known: set[SimpleRepository] = field(default_factory=set)
 
 
 _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
@@ -41,7 +42,8 @@ _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 class OtherIndexes:
     """Limits how long a page waits for other indexes, which uv alone may not need.
 
-    A page waits `_LATE` seconds for all of them, and then `_LEAST` seconds for each.
+    A page waits `_LATE` seconds for all of them, also if it reads much, then `_LEAST`
+    seconds for one that it has not waited for, and `_KEPT` seconds for what is cached.
     For the next minute, all pages wait only `_SOON` seconds for an index that is late.
     A page without the files of an index must not be judged: the page of that index
     would be judged with all files, so both could have no file that is shown.
@@ -75,15 +77,17 @@ class OtherIndexes:
             return await work
         now = asyncio.get_running_loop().time()
         waits.until = waits.until or now + _LATE
+        left = max(waits.until - now, _KEPT if index in waits.known else _LEAST)
+        waits.known.add(index)
         was_late = self._late.get(index)
-        seconds = _SOON if was_late else max(_LEAST, waits.until - now)
+        seconds = min(left, _SOON) if was_late else left
         try:
             return await asyncio.wait_for(work, seconds)
         except UpstreamError as error:
             raise without_frames(error) from None
         except asyncio.TimeoutError:
             waits.is_late = True
-            if not was_late:
+            if not was_late and seconds >= _SOON:
                 self._late.put(index, True)
             message = f"not there after {seconds:.2g} s"
             raise TooSlowError(message, hint="try again") from None

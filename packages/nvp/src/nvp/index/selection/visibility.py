@@ -353,14 +353,14 @@ class BuildJudge:
     ) -> tuple[list[tuple[bool, Build]], bool]:
         """Judge the builds of a project on the other indexes.
 
-        METADATA is read only if this index has builds without GPU code, because these
-        must not replace GPU builds on other indexes.
+        METADATA is read only if this index has builds without GPU code, which must not
+        replace GPU builds on other indexes, or that cannot run, as their copies there.
 
         :param listed: receives the files of these indexes.
         :returns: each build after whether a vendor has it, and whether these are all.
         """
         is_sure = True
-        asks = any(build.judgement.verdict == "cpu" for build in ours)
+        asks = any(build.judgement.verdict in ("cpu", "cannot") for build in ours)
         builds: list[tuple[bool, Build]] = []
         for number, other in enumerate(x for x in self._indexes if x is not index):
             found = await self._read_files(other, project)
