@@ -19,6 +19,7 @@ from nvp.index.selection import other_indexes
 from nvp.index.selection.component import select
 from nvp.index.selection.other_indexes import OtherIndexes
 from nvp.index.selection.reader import Reader
+from nvp.index.selection.visibility import BuildJudge
 from nvp.index.server import kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
@@ -194,5 +195,27 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             reading = others.wait(late, late.get_project_page("kern"))
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(reading, 0.6)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_verdicts_on_a_required_project_without_a_late_page_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For ten minutes, other pages were judged by them, and had no file left."""
+    be_impatient(monkeypatch)
+
+    async def run() -> None:
+        answers, others = asyncio.Event(), OtherIndexes()
+        own, late = index_of(0, [wheel("1.0")]), LatePages(answers)
+        judge = BuildJudge(
+            [own, late], selection_for(None, {}), Reader(Client()), others=others
+        )
+        with others.of(own), pytest.raises(asyncio.TimeoutError):
+            await judge._read_everywhere("kern")
+        answers.set()
+        with others.of(own):
+            (file,) = await judge._read_everywhere("kern")
+            assert file.filename == wheel("1.0").name
 
     asyncio.run(asyncio.wait_for(run(), 60))

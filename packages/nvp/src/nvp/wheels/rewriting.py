@@ -15,7 +15,6 @@ in memory. For a wheel with four members, the plan is::
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import re
 import struct
@@ -214,16 +213,10 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
         raise _refused(f"its RECORD has over {_MOST_LINES:,} lines")
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
-        if path not in line:
-            continue
-        try:
-            fields = next(csv.reader([line]), [])
-        except csv.Error as error:
-            raise _refused(f"its RECORD cannot be read: {error}") from None
-        if fields[:1] == [path]:
-            name = line[: line.index(",", len(path))]
-            end = line[len(line.rstrip("\r\n")) :]
-            lines[number] = f"{name},{row}{end}"
+        for name in (path, f'"{path}"'):
+            if line.startswith(f"{name},"):
+                end = line[len(line.rstrip("\r\n")) :]
+                lines[number] = f"{name},{row}{end}"
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
@@ -418,10 +417,11 @@ class PageJudge:
         async with reading.turns[len(asked_by) - 1]:
             known = reading.judged.get(project, self._judged.get(project))
             if known is None:
-                files: Sequence[model.File] = ()
-                with suppress(asyncio.TimeoutError):
+                try:
                     reads = self._read_page(project)
                     files = await asyncio.wait_for(reads, reading.seconds)
+                except asyncio.TimeoutError:
+                    reading.wheels, files = 0, ()
                 builds = await self._judge_all(project, files, asked_by, reading)
                 known = reading.judged[project] = self._of_builds(project, builds)
                 # Other pages must not get verdicts for which this one had no time.

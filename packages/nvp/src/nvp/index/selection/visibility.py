@@ -104,8 +104,7 @@ class BuildJudge:
     Installers compare the files of all indexes, so the visibility on one page depends
     on the pages of the other indexes.
 
-    :param indexes: all indexes of the installer. Dependencies of a build may be on
-        another index.
+    :param indexes: all indexes of the installer, which also have its dependencies.
     :param warn: called with a sentence for each unusable item.
     """
 
@@ -206,13 +205,12 @@ class BuildJudge:
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
-        is_late = self._others.is_late
-        if not is_asked and (is_late or not is_sure):  # other files may be exposed
+        if not is_asked and (self._others.is_late or not is_sure):  # may expose files
             by_file = {}
             if not self._unsure.get(project):
                 self._unsure.put(project, True)
                 why = "a page that nvp cannot read may have other files of it"
-                why = "another index is late" if is_late else why
+                why = "another index is late" if self._others.is_late else why
                 self._warn(f"no builds of {project} are selected, because {why}")
         by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
@@ -376,6 +374,8 @@ class BuildJudge:
 
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
         found = [await self._read_files(index, project) for index in self._indexes]
+        if self._others.is_late:
+            raise asyncio.TimeoutError  # verdicts on some files must not be kept
         return [file for files in found for file in files or ()]
 
     async def _read_files(
