@@ -110,7 +110,7 @@ class TestStreamedFiles:
             assert running.warnings == []
 
     def test_a_tag_that_is_not_ascii(self, tmp_path: Path) -> None:
-        """uv sends it back, but no other client of this program can."""
+        """uv sends the tag back, but httpx cannot send it to the index."""
         answers = answers_of(publish(tmp_path, "good"), {"ETag": '"\xe9"'})
         with (
             serve_answers(answers, credentials="user:secret") as server,

@@ -287,6 +287,7 @@ _PART = re.compile(
 _LONGEST = 80
 
 
+@lru_cache(maxsize=1024)
 def parse_backend(label: str | None) -> Backend | None:
     """Return the target for a local version label or the name of an index directory.
 

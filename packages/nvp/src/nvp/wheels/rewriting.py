@@ -211,12 +211,12 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
     text = record.decode("utf-8", "surrogateescape")
     if sum(map(text.count, _ENDS)) > _MOST_LINES:
         raise _refused(f"its RECORD has over {_MOST_LINES:,} lines")
-    lines = text.splitlines(keepends=True)
+    lines, starts = text.splitlines(keepends=True), (f"{path},", f'"{path}",')
     for number, line in enumerate(lines):
-        for name in (path, f'"{path}"'):
-            if line.startswith(f"{name},"):
-                end = line[len(line.rstrip("\r\n")) :]
-                lines[number] = f"{name},{row}{end}"
+        if line.startswith(starts):
+            name = line[: line.index(",", len(path))]
+            end = line[len(line.rstrip("\r\n")) :]
+            lines[number] = f"{name},{row}{end}"
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 

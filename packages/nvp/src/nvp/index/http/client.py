@@ -64,7 +64,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
-_CONDITIONS = {"if-none-match", "if-modified-since"}
+
+CONDITIONS = ("if-none-match", "if-modified-since")
+"""The headers of a request that the status 304 may answer."""
+
 _AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
 """The maximum number of complete responses at a time from a server, and those from all
 servers, for files of an index and for its pages: a page can name many files, and each
@@ -111,7 +114,7 @@ class Client:
     def only(self, index: str | None) -> Client:
         """Return a client with the logins for one index, which shares all else.
 
-        Its large pages, and servers that its pages name, affect no other index.
+        Large pages of the index, and servers that they name, affect no other index.
         """
         other = copy(self)
         other.logins = self.logins.only(index)
@@ -251,7 +254,7 @@ class Client:
             response = await self._try_logins(url, dict(headers))
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                if response.status_code != 304 or not _CONDITIONS & headers.keys():
+                if response.status_code != 304 or not headers.keys() & CONDITIONS:
                     check_status(response, url, most=300 if streams else 400)
                 yield response
             finally:

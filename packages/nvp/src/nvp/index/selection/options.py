@@ -335,9 +335,6 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     return Pins(everywhere=everywhere, projects=projects)
 
 
-_parse_backend = lru_cache(maxsize=1024)(parse_backend)
-
-
 def find_labels(names: Iterable[str]) -> frozenset[str]:
     """Return the variant labels and the local version labels of files."""
     return frozenset(label for name in names if (label := _label_of(name)) is not None)
@@ -348,7 +345,7 @@ def has_label(name: str, label: str) -> bool:
     own = _label_of(name)
     if own is None or own == label.lower():
         return own is not None
-    backend = _parse_backend(own) if "+" in name else None
+    backend = parse_backend(own) if "+" in name else None
     return backend is not None and backend.base == label.lower()
 
 

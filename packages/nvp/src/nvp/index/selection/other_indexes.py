@@ -29,7 +29,7 @@ _LATE, _LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 class _Waits:
     """The waits of a page for the indexes other than ``own``."""
 
-    own: SimpleRepository | None = None
+    own: SimpleRepository
     until: float | None = None
     is_late: bool = False
     known: set[SimpleRepository] = field(default_factory=set)

@@ -134,7 +134,7 @@ class BuildJudge:
             self._read_everywhere,
             warn,
             find_visible=self._find_visible,
-            folder_of=self._folder_of,
+            folder_of=lambda x: folder_of_file(x, self._folders[self._origin(x)]),
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
@@ -205,12 +205,14 @@ class BuildJudge:
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
-        if not is_asked and (self._others.is_late or not is_sure):  # may expose files
+        is_late = self._others.is_late
+        if not is_asked and (is_late or not is_sure):
+            # The files of the other index may be exposed.
             by_file = {}
             if not self._unsure.get(project):
                 self._unsure.put(project, True)
                 why = "a page that nvp cannot read may have other files of it"
-                why = "another index is late" if self._others.is_late else why
+                why = "another index is late" if is_late else why
                 self._warn(f"no builds of {project} are selected, because {why}")
         by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
@@ -407,9 +409,6 @@ class BuildJudge:
                 return await self._reader.read_metadata(index, project, file)
 
         return await self._others.wait(index, read())
-
-    def _folder_of(self, file: model.File) -> Backend | None:
-        return folder_of_file(file, self._folders[self._origin(file)])
 
     async def _find_backends(
         self, project: str, ours: Sequence[Build], required: Required, driver: bool

@@ -130,7 +130,7 @@ def find_wheels(
             continue
         version, release = versions
         platform = platform_of(parts[-1])
-        backend = _backend(version.local)
+        backend = parse_backend(version.local)
         if platform is not None and version.local is None:
             backend = folder_of(file)
         wheels.append(
@@ -293,7 +293,6 @@ def is_large(file: model.File) -> bool:
 
 
 _normalized = lru_cache(maxsize=1024)(canonicalize_name)
-_backend = lru_cache(maxsize=1024)(parse_backend)
 
 
 @dataclass(kw_only=True, slots=True)

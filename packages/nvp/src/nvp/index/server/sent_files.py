@@ -15,6 +15,8 @@ from starlette.staticfiles import NotModifiedResponse
 
 from nvidia_variant_provider.errors import InputError
 
+from ..http.client import CONDITIONS
+
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
@@ -35,7 +37,7 @@ _RANGE = re.compile(r"bytes=(?=\d|-\d)(?P<first>\d{0,18})-(?P<last>\d{0,18})", r
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
 _CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
-_CONDITIONS, _RESUMING = ("if-none-match", "if-modified-since"), ("range", "if-range")
+_RESUMING = ("range", "if-range")
 
 
 def find_range(headers: Headers) -> str | None:
@@ -52,15 +54,15 @@ def find_range(headers: Headers) -> str | None:
 
 def conditions_of(headers: Headers) -> dict[str, str]:
     """Return the headers of a request that the upstream must know."""
-    keys = _CONDITIONS + (() if find_range(headers) is None else _RESUMING)
+    keys = CONDITIONS + (() if find_range(headers) is None else _RESUMING)
     return {k: headers[k] for k in keys if headers.get(k, "\xff").isascii()}
 
 
 def headers_of(response: httpx.Response) -> dict[str, str]:
     """Return the headers of an upstream's response that describe a file.
 
-    Those for caches are among them. Without any, RFC 9111, section 4.2.2, allows
-    keeping a file, which uv does for a tenth of its age.
+    The headers for caches are among them. Without such a header, RFC 9111, section
+    4.2.2, allows keeping a file, which uv does for a tenth of its age.
     """
     headers = response.headers
     # RFC 9110, section 15.4.5: 304 has no body.

@@ -140,12 +140,7 @@ class LockFiles:
             repository.
         """
         self._judges = [
-            BuildJudge(
-                [upstream],
-                selection,
-                reader,
-                warn=self._warn,
-            )
+            BuildJudge([upstream], selection, reader, warn=self._warn)
             for upstream in self._upstreams
         ]
         # Do not require hashes: this server verifies those of the lock file, and
