@@ -277,6 +277,16 @@ class TestInspect:
         self.read(server, inspect="all", watch=watch)
         assert watched == ["3.0", "2.0", "1.0"]
 
+    def test_results_count_at_once_beside_another_index(
+        self, server: RangeServer, tmp_path: Path
+    ) -> None:
+        """Evidence that the pages of several indexes share is cached for a minute."""
+        (tmp_path / "empty" / "demo").mkdir(parents=True)
+        empty = str(tmp_path / "empty")
+        builds = self.read(server, inspect=True, extra_index_urls=[empty])
+        verdicts = {version: build.verdict for version, build in builds.items()}
+        assert verdicts == {"3.0": "cannot", "2.0": "runs", "1.0": "unknown"}
+
     def test_another_index_that_claims_the_same_hash(
         self, server: RangeServer, tmp_path: Path
     ) -> None:

@@ -15,11 +15,10 @@ from support.label_index import Pages
 from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, TooSlowError
-from nvp.index.selection import other_indexes
+from nvp.index.selection import indexes as indexes_module
 from nvp.index.selection.component import select
-from nvp.index.selection.other_indexes import OtherIndexes
+from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.visibility import BuildJudge
 from nvp.index.server import kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
@@ -122,7 +121,7 @@ def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         "_SOON": 0.1,
         "_KEPT": 0.05,
     }.items():
-        monkeypatch.setattr(other_indexes, name, seconds)
+        monkeypatch.setattr(indexes_module, name, seconds)
 
 
 def test_a_late_index_does_not_delay_the_pages_of_another(
@@ -166,7 +165,7 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def run() -> None:
         now = [0.0]
-        others = OtherIndexes(lambda: now[0])
+        others = Indexes(clock=lambda: now[0])
         own, prompt = index_of(0, [wheel("1.0")]), index_of(1, [wheel("1.0")])
         late, later = LatePages(asyncio.Event()), LatePages(asyncio.Event())
 
@@ -206,16 +205,14 @@ def test_verdicts_on_a_required_project_without_a_late_page_are_not_kept(
     be_impatient(monkeypatch)
 
     async def run() -> None:
-        answers, others = asyncio.Event(), OtherIndexes()
+        answers = asyncio.Event()
         own, late = index_of(0, [wheel("1.0")]), LatePages(answers)
-        judge = BuildJudge(
-            [own, late], selection_for(None, {}), Reader(Client()), others=others
-        )
-        with others.of(own), pytest.raises(asyncio.TimeoutError):
-            await judge._read_everywhere("kern")
+        every = Indexes([own, late])
+        with every.of(own), pytest.raises(asyncio.TimeoutError):
+            await every.read_all("kern")
         answers.set()
-        with others.of(own):
-            (file,) = await judge._read_everywhere("kern")
+        with every.of(own):
+            (file,) = await every.read_all("kern")
             assert file.filename == wheel("1.0").name
 
     asyncio.run(asyncio.wait_for(run(), 60))

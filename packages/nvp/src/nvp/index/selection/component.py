@@ -28,6 +28,7 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
+from .indexes import Indexes
 from .kept import (
     FOREVER,
     PAGES,
@@ -41,7 +42,6 @@ from .kept import (
     weigh,
 )
 from .options import Selection
-from .other_indexes import OtherIndexes
 from .pieces import UNAVAILABLE, location_of
 from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
@@ -81,7 +81,7 @@ class _Shared:
 
     releases: ReleaseReader
     resolver: ReleaseResolver
-    others: OtherIndexes = field(default_factory=OtherIndexes)
+    indexes: Indexes = field(default_factory=Indexes)
     judge: BuildJudge | None = None
     announcer: Announcer | None = None
 
@@ -99,9 +99,9 @@ def select(
     :param indexes: the indexes in the user's order.
     :param releases: reads the metadata of releases, if it is shared by machines.
     """
-    judge, announcer, others = None, None, OtherIndexes()
+    judge, announcer, every = None, None, Indexes(indexes)
     if not selection.unchecked:
-        judge = BuildJudge(indexes, selection, reader, others=others, warn=warn)
+        judge = BuildJudge(every, selection, reader, warn=warn)
         if selection.announces:
             announcer = Announcer(
                 reader,
@@ -112,7 +112,7 @@ def select(
     shared = _Shared(
         releases=releases or ReleaseReader(reader),
         resolver=ReleaseResolver(selection),
-        others=others,
+        indexes=every,
         judge=judge,
         announcer=announcer,
     )
@@ -208,14 +208,13 @@ class VariantRepository(RepositoryContainer):
             )
             await Share.take(len(page.files))  # a page of the cache, or a directory
             room = Room(turn, len(page.files))
-            with self._shared.others.of(self.source):
+            with self._shared.indexes.of(self.source):
                 return await self._show(canonicalize_name(project_name), page, room)
 
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        files = await in_thread(without_traps, page.files, project)
-        files, judged, announced = await self._select_builds(project, files)
+        files, judged, announced = await self._select_builds(project, page.files)
         pinned, labels = await self._find_label(project, files, judged)
         releases = await in_thread(group, [x.filename for x in files], project)
         shown_releases: dict[str, ShownRelease] = {}
@@ -223,7 +222,7 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await self._shared.others.read_names(self._after, project)
+            pages = await self._shared.indexes.read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
@@ -402,17 +401,18 @@ class VariantRepository(RepositoryContainer):
         return self._shared.judge.platform if self._shared.judge else None
 
     async def _select_builds(
-        self, project: str, files: tuple[model.File, ...]
+        self, project: str, listed: Sequence[model.File]
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
         """Judge the regular wheels of a page, and announce missing METADATA.
 
         :returns: the files of the page, the verdicts on its wheels, and the files whose
             METADATA is announced here, keyed by name.
         """
+        files = await in_thread(without_traps, listed, project)
         judge, announcer = self._shared.judge, self._shared.announcer
         if judge is None:
             return files, PageVerdicts(project=project), {}
-        judged = await judge.judge(self.source, project, files)
+        judged = await judge.judge(self.source, project, listed, files)
         files = tuple(judged.apply(files))
         if announcer is None or self._sent.is_full:
             return files, judged, {}
@@ -431,10 +431,11 @@ class VariantRepository(RepositoryContainer):
         pinned = pins.get(project)
         if pinned is None:
             return None, None
-        others = [*self._before, *self._after]
-        pages = await self._shared.others.read_names(others, project)
-        names = [file.filename for file in files]
-        labels = all_labels([*names, *chain(*pages)], judged)
+        indexes = self._shared.indexes
+        pages = await indexes.read_names([*self._before, *self._after], project)
+        if indexes.is_late:
+            self._warn_once(f"the labels of {project} on a late index are unknown")
+        labels = all_labels([*(x.filename for x in files), *chain(*pages)], judged)
         if pinned in labels:
             return pinned, labels
         if not is_needed(pinned, labels, alone=project in pins.projects):

@@ -47,6 +47,7 @@ from ...knowledge.builds import (
 )
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
+from .indexes import MINUTE
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
@@ -79,7 +80,7 @@ _FILTERS = 4
 _NO_PYTHON: frozenset[int] = frozenset()
 
 _REMEMBERED = 256
-"""The number of projects whose verdicts are cached for some minutes."""
+"""The number of projects whose verdicts are cached for a minute."""
 
 Required = Mapping[Version, Mapping[str, str]]
 """Maps each release of a project to its requirements on projects with GPU builds."""
@@ -145,10 +146,11 @@ class PageJudge:
         self._every_gpu = every_gpu
         self._limits = limits or Limits()
         self._patience = patience
-        # Verdicts expire, because new releases appear while a server runs for weeks.
+        # Verdicts expire, because an index may have failed, and has new releases.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED,
-            clock=clock,
+            MINUTE,
+            clock,
             weigh=lambda known: 1 + sum(map(len, known.values())) // 100,
         )
 
@@ -157,20 +159,16 @@ class PageJudge:
         project: str,
         files: Iterable[model.File],
         asked_by: tuple[str, ...] = (),
-        *,
-        asks: bool = True,
     ) -> tuple[list[Build], Required]:
         """Judge the wheels of a page.
 
         :param asked_by: the projects that require ``project``, to avoid cycles.
-        :param asks: whether METADATA may be read.
         :returns: the wheels, newest release first, and the requirements of releases
             whose METADATA was read.
         """
         until = asyncio.get_running_loop().time() + self._patience
         turns = [asyncio.Lock() for _ in range(_DEEPEST)]
-        wheels = _MOST_READ if asks else 0
-        reading = Reading(wheels=wheels, until=until, turns=turns)
+        reading = Reading(wheels=_MOST_READ, until=until, turns=turns)
         builds = await self._judge_all(project, files, asked_by, reading)
         gpus = reading.environment.compute_capabilities
         if self._every_gpu and len(gpus) > 1:

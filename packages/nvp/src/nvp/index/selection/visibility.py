@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from packaging.version import Version
 from simple_repository import model
@@ -35,24 +36,26 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import Turns, in_thread
+from ..http.urls import TooSlowError
+from .indexes import Evidence, Indexes
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
-from .other_indexes import OtherIndexes
 from .pieces import UNAVAILABLE
-from .reader import Progress, Reader, may_find_files
+from .reader import Progress, Reader
 from .wheel_files import (
     builds_for,
+    find_candidates,
     find_early,
     folder_of_file,
     folder_of_index,
     has_plain,
-    is_vendor,
 )
 
 logger = logging.getLogger(__name__)
 
-_MOST = 100_000  # files whose index is cached, and files of the projects to follow
+_MOST = 100_000
+"""The maximum number of files of the projects to follow."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read at the same time from a server,
@@ -98,11 +101,34 @@ class PageVerdicts:
         return shown
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Part(Evidence):
+    """The judged wheels of a project on one index.
+
+    :param builds: the wheels for this platform or any platform, newest first.
+    :param judged: all wheels.
+    :param required: the requirements of each release.
+    """
+
+    builds: Sequence[Build]
+    judged: Sequence[Build]
+    required: Required
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Followed(Evidence):
+    """The project, such as torch, that decides the backends of another, and these."""
+
+    name: str | None
+    backends: Mapping[Version, Backend]
+
+
 class BuildJudge:
     """Decides which regular wheels of all indexes an installer can select.
 
-    Installers compare the files of all indexes, so the visibility on one page depends
-    on the pages of the other indexes.
+    Installers compare the files of all indexes, so the decision is about the files of
+    all of them, and each page shows its part. Pages that are judged by different
+    evidence could all withdraw their files for those of the others; see `Indexes.once`.
 
     :param indexes: all indexes of the installer, which also have its dependencies.
     :param warn: called with a sentence for each unusable item.
@@ -110,19 +136,15 @@ class BuildJudge:
 
     def __init__(
         self,
-        indexes: Sequence[SimpleRepository],
+        indexes: Indexes,
         selection: Selection,
         reader: Reader,
         *,
-        others: OtherIndexes | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._indexes, self._others = tuple(indexes), others or OtherIndexes()
-        self._selection, self._reader = selection, reader
+        self._indexes, self._selection, self._reader = indexes, selection, reader
         self.platform = selection.platform_of_builds
-        self._folders = {index: folder_of_index(index) for index in self._indexes}
-        # The index of each file, by the hash of its name and URL, which may be long.
-        self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
+        self._folders = {index: folder_of_index(index) for index in indexes.all}
         self._limits = Limits(selection.limits)
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self._warn = warn
@@ -131,10 +153,10 @@ class BuildJudge:
             selection.found.soon,
             self.platform,
             self._read_metadata,
-            self._read_everywhere,
+            indexes.read_all,
             warn,
             find_visible=self._find_visible,
-            folder_of=lambda x: folder_of_file(x, self._folders[self._origin(x)]),
+            folder_of=lambda x: folder_of_file(x, self._folders[indexes.origin(x)]),
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
@@ -142,50 +164,40 @@ class BuildJudge:
         )
 
     async def judge(
-        self, index: SimpleRepository, project: str, files: Sequence[model.File]
+        self,
+        index: SimpleRepository,
+        project: str,
+        listed: Sequence[model.File],
+        files: Sequence[model.File],
     ) -> PageVerdicts:
         """Judge the wheels of a page of an index, and decide their visibility.
 
         :param project: the normalized name.
+        :param listed: all files of the page; ``files`` are those that may be shown.
         """
-        self._note_origins(index, files)
-        judged, required = await self._judge.judge(project, files)
-        ours = builds_for(judged, self.platform)
+        self._indexes.note(index, listed)
+        own = await self._judge_page(index, project, listed)
+        ours = own.builds
         if all(build.is_silent for build in ours):
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
-        follows: str | None = None
-        followed: Mapping[Version, Backend] = {}
-        with suppress(asyncio.TimeoutError):
-            finding = self._find_backends(project, ours, required, driver)
-            follows, followed = await asyncio.wait_for(finding, PATIENCE)
+        parts, others, is_sure = await self._judge_others(index, project, own)
+        followed = await self._follow(project, [*parts.values()], driver)
         named = self._selection.named.get(project, ())
-        listed = [*files]
-        others, is_sure = await self._judge_others(index, project, ours, listed)
-        # The user's own indexes take precedence over the indexes of vendors.
-        running = _find_running(ours if not is_vendor(index) else (), others)
-        late = {
-            build.file: build
-            for build in ours
-            if is_vendor(index)
-            and build.release in running
-            and build.version.local not in named
-        }
+        by_index = {each: part.builds for each, part in parts.items()}
+        builds, late = find_candidates(index, by_index, named)
         label = self._selection.pins.get(project)
+        everywhere = [*files, *others]
         decide = partial(
             find_visibility,
             driver=driver,
             named=named,
             label=label,
-            follow=followed,
-            has_plain=has_plain(listed, project, self._selection.target),
-            early=find_early(listed, project, self._selection.target),
+            follow=followed.backends,
+            has_plain=has_plain(everywhere, project, self._selection.target),
+            early=find_early(everywhere, project, self._selection.target),
         )
-        builds = [
-            *(build for build in ours if build.file not in late),
-            *(b for v, b in others if not (v and b.release in running)),
-        ]
         visibility = await in_thread(decide, builds)
         if driver and self._selection.limits is not None:
             stays, taken = self._limits.find_left(
@@ -195,26 +207,21 @@ class BuildJudge:
             await self._note_required(project, files, taken)
         names = {build.file for build in ours}
         by_file = {name: d for name, d in visibility.files.items() if name in names}
-        for build in late.values():
+        for build in late:
             reason = f"your own index has a build of {build.release} that runs"
             by_file[build.file] = Visibility(action="yank", reason=reason)
         if self._selection.several_platforms:
-            there = [build for build in judged if build.file not in names]
+            there = [build for build in own.judged if build.file not in names]
             elsewhere = partial(find_visibility_elsewhere, driver=driver)
             by_file |= await in_thread(elsewhere, ours, by_file, there)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
-        is_late = self._others.is_late
-        if not is_asked and (is_late or not is_sure):
-            # The files of the other index may be exposed.
-            by_file = {}
-            if not self._unsure.get(project):
-                self._unsure.put(project, True)
-                why = "a page that nvp cannot read may have other files of it"
-                why = "another index is late" if is_late else why
-                self._warn(f"no builds of {project} are selected, because {why}")
-        by_file |= self._find_exposed(project, listed, by_file, is_asked=is_asked)
+        if not is_asked and (followed.is_late or not is_sure):
+            by_file = {}  # the files of the other index may be exposed
+            why = "a page that nvp cannot read may have other files of it"
+            self._warn_of(project, "another index is late" if followed.is_late else why)
+        by_file |= self._find_exposed(project, everywhere, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -225,9 +232,27 @@ class BuildJudge:
             environment=environment,
             builds=ours,
             visibility=visibility,
-            follows=follows,
-            strays=find_strays(visibility, followed),
+            follows=followed.name,
+            strays=find_strays(visibility, followed.backends),
         )
+
+    async def _judge_others(
+        self, index: SimpleRepository, project: str, own: _Part
+    ) -> tuple[Mapping[SimpleRepository, _Part], list[model.File], bool]:
+        """Judge the builds of a project on the other indexes.
+
+        :returns: the builds of each index, in the order of the user; the files of the
+            others; and whether installers find no other files there.
+        """
+        parts, listed, is_sure = {index: own}, list[model.File](), True
+        for other in (each for each in self._indexes.all if each is not index):
+            found = await self._indexes.read(other, project)
+            listed += found or ()
+            is_sure = is_sure and found is not None
+            with suppress(TooSlowError):
+                work = self._judge_page(other, project, found or ())
+                parts[other] = await self._indexes.wait(other, work)
+        return {x: parts[x] for x in self._indexes.all if x in parts}, listed, is_sure
 
     async def inspect(
         self,
@@ -243,8 +268,15 @@ class BuildJudge:
         :returns: whether the wheel could be read completely.
         :raises InputError: the wheel cannot be read at all.
         """
-        reading = self._reader.inspect(index, project, file, self.platform, progress)
-        return await reading is not None
+        inspect = self._reader.inspect
+        found = await inspect(index, project, file, self.platform, progress)
+        self._indexes.forget((index, project))
+        return found is not None
+
+    def _warn_of(self, project: str, why: str) -> None:
+        if not self._unsure.get(project):
+            self._unsure.put(project, True)
+            self._warn(f"no builds of {project} are selected, because {why}")
 
     async def _note_required(
         self, project: str, files: Sequence[model.File], build: Build | None
@@ -344,83 +376,61 @@ class BuildJudge:
         label = self._selection.pins.get(project)
         return find_visibility(builds, driver=True, named=named, label=label)
 
-    async def _judge_others(
-        self,
-        index: SimpleRepository,
-        project: str,
-        ours: Sequence[Build],
-        listed: list[model.File],
-    ) -> tuple[list[tuple[bool, Build]], bool]:
-        """Judge the builds of a project on the other indexes.
-
-        METADATA is read only if this index has builds without GPU code, which must not
-        replace GPU builds on other indexes, or that cannot run, as their copies there.
-
-        :param listed: receives the files of these indexes.
-        :returns: each build after whether a vendor has it, and whether these are all.
-        """
-        is_sure = True
-        asks = any(build.judgement.verdict in ("cpu", "cannot") for build in ours)
-        builds: list[tuple[bool, Build]] = []
-        for number, other in enumerate(x for x in self._indexes if x is not index):
-            found = await self._read_files(other, project)
-            files, is_sure = found or (), is_sure and found is not None
-            listed += files
-            # Add the number: different files on two indexes may have the same name.
-            judged, _ = await self._judge.judge(project, files, asks=asks)
-            builds += [
-                (is_vendor(other), replace(build, file=f"{number}/{build.file}"))
-                for build in builds_for(judged, self.platform)
-            ]
-        return builds, is_sure
-
-    async def _read_everywhere(self, project: str) -> Sequence[model.File]:
-        found = [await self._read_files(index, project) for index in self._indexes]
-        if self._others.is_late:
-            raise asyncio.TimeoutError  # verdicts on some files must not be kept
-        return [file for files in found for file in files or ()]
-
-    async def _read_files(
-        self, index: SimpleRepository, project: str
-    ) -> Sequence[model.File] | None:
-        """Return the files of a project; ``None`` if installers may find others."""
-        try:
-            page = await self._others.wait(index, index.get_project_page(project))
-        except (InputError, *UNAVAILABLE) as error:
-            return None if await may_find_files(error, project) else ()
-        self._note_origins(index, page.files)
-        return page.files
-
-    def _note_origins(
-        self, index: SimpleRepository, files: Sequence[model.File]
-    ) -> None:
-        if len(self._indexes) > 1:
-            for file in files:
-                self._origins.put(hash((file.filename, file.url)), index)
-
-    def _origin(self, file: model.File) -> SimpleRepository:
-        return self._origins.get(hash((file.filename, file.url))) or self._indexes[0]
-
     async def _read_metadata(self, project: str, file: model.File) -> bytes:
-        index = self._origin(file)
+        index = self._indexes.origin(file)
 
         async def read() -> bytes:
             async with self._turns.of(file.url, getattr(index, "identifies", None)):
                 return await self._reader.read_metadata(index, project, file)
 
-        return await self._others.wait(index, read())
+        return await self._indexes.wait(index, read())
+
+    async def _judge_page(
+        self, index: SimpleRepository, project: str, files: Sequence[model.File]
+    ) -> _Part:
+        """Judge the wheels of a page, also for the pages of other indexes."""
+
+        async def judge() -> _Part:
+            with self._indexes.of(index):
+                judged, required = await self._judge.judge(project, files)
+                return _Part(
+                    builds=builds_for(judged, self.platform),
+                    judged=judged,
+                    required=required,
+                    is_late=self._indexes.is_late,
+                )
+
+        return await self._indexes.once((index, project), files, judge)
+
+    async def _follow(
+        self, project: str, parts: Sequence[_Part], driver: bool
+    ) -> _Followed:
+        """Find the backends that the builds of a project on all indexes must match."""
+
+        async def find() -> _Followed:
+            found: tuple[str | None, Mapping[Version, Backend]] = None, {}
+            with suppress(asyncio.TimeoutError):
+                finding = self._find_backends(project, parts, driver)
+                found = await asyncio.wait_for(finding, PATIENCE)
+            is_late = self._indexes.is_late or any(x.is_late for x in parts)
+            return _Followed(name=found[0], backends=found[1], is_late=is_late)
+
+        return await self._indexes.once(project, parts, find)
 
     async def _find_backends(
-        self, project: str, ours: Sequence[Build], required: Required, driver: bool
+        self, project: str, parts: Sequence[_Part], driver: bool
     ) -> tuple[str | None, Mapping[Version, Backend]]:
         """Find the required project, such as torch, that decides the backends.
 
-        :param required: the requirements of each release of ``project``.
         :returns: the name of that project, and the required backend of each release.
         """
         left = _MOST
-        for name in sorted({name for texts in required.values() for name in texts}):
-            files = await self._read_everywhere(name)
+        builds = [build for part in parts for build in part.builds]
+        required: dict[Version, Mapping[str, str]] = {}
+        for release, each in chain(*(part.required.items() for part in parts)):
+            required[release] = {**each, **required.get(release, {})}
+        for name in sorted({name for each in required.values() for name in each}):
+            files = await self._indexes.read_all(name)
             left -= len(files)
             if left < 0:
                 break
@@ -433,17 +443,7 @@ class BuildJudge:
             ]
             label = self._selection.pins.get(name)
             visibility = find_visibility(leader, driver=driver, label=label)
-            requirements = {
-                r: each[name] for r, each in required.items() if name in each
-            }
-            if followed := follow(ours, requirements, leader, visibility):
+            texts = {r: each[name] for r, each in required.items() if name in each}
+            if followed := follow(builds, texts, leader, visibility):
                 return name, followed
         return None, {}
-
-
-def _find_running(
-    ours: Iterable[Build], others: Iterable[tuple[bool, Build]]
-) -> set[Version]:
-    """Return the releases that have a runnable build on the user's own indexes."""
-    own = [*ours, *(build for vendor, build in others if not vendor)]
-    return {b.release for b in own if b.judgement.verdict in ("runs", "partly")}

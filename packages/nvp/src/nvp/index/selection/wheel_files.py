@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from urllib.parse import unquote, urlsplit
@@ -24,7 +24,7 @@ from ...builds.needs import (
     needs_of_requirements,
     parse_backend,
 )
-from ...builds.page import ANY_PYTHON, Build
+from ...builds.page import ANY_PYTHON, RUNNING, Build
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import Work, requirements_on
@@ -242,6 +242,37 @@ def _finder(target: Target | None) -> Callable[[OrdinaryWheel], frozenset[int]]:
 def is_vendor(index: SimpleRepository) -> bool:
     """Return whether an index, possibly wrapped in components, belongs to vendors."""
     return getattr(_unwrapped(index), "is_vendor", False)
+
+
+def find_candidates(
+    index: SimpleRepository,
+    every: Mapping[SimpleRepository, Sequence[Build]],
+    named: Collection[str],
+) -> tuple[list[Build], list[Build]]:
+    """Find the builds to choose from, and those of an index that come after them.
+
+    The user's own indexes take precedence over the indexes of vendors.
+
+    :param every: the builds of a project on each index.
+    :param named: the local version labels that the user pinned.
+    """
+    running = {
+        build.release
+        for one, builds in every.items()
+        for build in builds
+        if build.judgement.verdict in RUNNING and not is_vendor(one)
+    }
+    candidates, late = list[Build](), list[Build]()
+    for number, (one, builds) in enumerate(every.items()):
+        for build in builds:
+            is_first = build.release not in running or build.version.local in named
+            if is_vendor(one) and not is_first:
+                late += [build] if one is index else []
+            elif one is index:
+                candidates.append(build)
+            else:  # different files on two indexes may have the same name
+                candidates.append(replace(build, file=f"{number}/{build.file}"))
+    return candidates, late
 
 
 def folder_of_index(index: SimpleRepository) -> Backend | None:

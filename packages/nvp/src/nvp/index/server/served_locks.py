@@ -20,6 +20,7 @@ from ...metadata.requirements import NON_VARIANT, SelectedVariant, Work
 from ..http.client import Client
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
+from ..selection.indexes import Indexes
 from ..selection.judging import PATIENCE
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
@@ -140,7 +141,7 @@ class LockFiles:
             repository.
         """
         self._judges = [
-            BuildJudge([upstream], selection, reader, warn=self._warn)
+            BuildJudge(Indexes([upstream]), selection, reader, warn=self._warn)
             for upstream in self._upstreams
         ]
         # Do not require hashes: this server verifies those of the lock file, and
@@ -186,7 +187,8 @@ class LockFiles:
     async def _judge(self, number: int, project: str) -> PageVerdicts:
         upstream = self._upstreams[number]
         page = await upstream.get_project_page(project)
-        return await self._judges[number].judge(upstream, page.name, page.files)
+        judge = self._judges[number].judge
+        return await judge(upstream, page.name, page.files, page.files)
 
     def save(self, number: int, project: str, name: str, folder: Path) -> str:
         """Save a rewritten wheel of a lock file; return its new SHA-256.
