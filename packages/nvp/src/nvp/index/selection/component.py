@@ -214,7 +214,7 @@ class VariantRepository(RepositoryContainer):
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        files, judged, announced = await self._select_builds(project, page.files)
+        files, judged, announced = await self._select_builds(project, page)
         pinned, labels = await self._find_label(project, files, judged)
         releases = await in_thread(group, [x.filename for x in files], project)
         shown_releases: dict[str, ShownRelease] = {}
@@ -401,18 +401,18 @@ class VariantRepository(RepositoryContainer):
         return self._shared.judge.platform if self._shared.judge else None
 
     async def _select_builds(
-        self, project: str, listed: Sequence[model.File]
+        self, project: str, page: model.ProjectDetail
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
         """Judge the regular wheels of a page, and announce missing METADATA.
 
         :returns: the files of the page, the verdicts on its wheels, and the files whose
             METADATA is announced here, keyed by name.
         """
-        files = await in_thread(without_traps, listed, project)
+        files = await in_thread(without_traps, page.files, project)
         judge, announcer = self._shared.judge, self._shared.announcer
         if judge is None:
             return files, PageVerdicts(project=project), {}
-        judged = await judge.judge(self.source, project, listed, files)
+        judged = await judge.judge(self.source, project, page, files)
         files = tuple(judged.apply(files))
         if announcer is None or self._sent.is_full:
             return files, judged, {}

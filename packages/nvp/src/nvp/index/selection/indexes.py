@@ -18,14 +18,17 @@ from nvidia_variant_provider.errors import InputError
 from ..http.replies import without_frames
 from ..http.threads import Share
 from ..http.urls import TooSlowError, UpstreamError
-from .kept import FOREVER, WARNED, Aging
+from .kept import FOREVER, WARNED, Aging, weigh
 from .pieces import UNAVAILABLE
 from .reader import may_find_files
 
 T = TypeVar("T")
 
-_MOST, _JUDGED = 100_000, 30_000
-"""The maximum numbers of files whose index is cached, and whose evidence is cached."""
+_MOST = 100_000
+"""The maximum number of files whose index is cached."""
+
+_MEMORY, _JUDGED = 64 * 1024 * 1024, 1100
+"""The maximum memory of cached evidence, and that of a judged file, in bytes."""
 
 MINUTE = 60.0
 """The seconds for which evidence is cached, and for which an index counts as late."""
@@ -78,9 +81,9 @@ class Indexes:
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
         self._late: Aging[SimpleRepository, bool] = Aging(WARNED, MINUTE, clock)
-        # Each result, after the data from which it is made.
-        self._known: Aging[object, tuple[Sequence[object], asyncio.Task[Any]]]
-        self._known = Aging(_JUDGED, MINUTE, clock, lambda known: 1 + len(known[0]))
+        # Each result, after the data from which it is made, and with its memory.
+        self._known: Aging[object, tuple[object, asyncio.Task[Any], int]]
+        self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known[2])
 
     @contextmanager
     def of(self, index: SimpleRepository) -> Iterator[None]:
@@ -129,14 +132,14 @@ class Indexes:
 
     async def read(
         self, index: SimpleRepository, project: str
-    ) -> Sequence[model.File] | None:
-        """Return the files of a project; ``None`` if installers may find others."""
+    ) -> tuple[model.ProjectDetail | None, bool]:
+        """Return the page of a project, and whether installers find no other files."""
         try:
             page = await self.wait(index, index.get_project_page(project))
         except (InputError, *UNAVAILABLE) as error:
-            return None if await may_find_files(error, project) else ()
+            return None, not await may_find_files(error, project)
         self.note(index, page.files)
-        return page.files
+        return page, True
 
     async def read_all(self, project: str) -> Sequence[model.File]:
         """Return the files of a project on all indexes.
@@ -146,12 +149,12 @@ class Indexes:
         found = [await self.read(index, project) for index in self.all]
         if self.is_late:
             raise asyncio.TimeoutError
-        return [file for files in found for file in files or ()]
+        return [file for page, _ in found if page for file in page.files]
 
     async def once(
         self,
         key: object,
-        given: Sequence[object],
+        given: model.ProjectDetail | Sequence[Evidence],
         work: Callable[[], Coroutine[Any, Any, E]],
     ) -> E:
         """Return the result of ``work``, or that of a page within the last minute.
@@ -166,7 +169,10 @@ class Indexes:
         known = self._known.get(key)
         is_known = known is not None and known[0] == given
         if known is None or not is_known:
-            known = given, asyncio.create_task(work())
+            memory = _JUDGED
+            if isinstance(given, model.ProjectDetail):
+                memory = weigh(given) + _JUDGED * len(given.files)
+            known = given, asyncio.create_task(work()), memory
             self._known.put(key, known)
 
             def end(task: asyncio.Task[E]) -> None:
@@ -187,8 +193,8 @@ class Indexes:
         self, indexes: Sequence[SimpleRepository], project: str
     ) -> list[list[str]]:
         """Return a project's file names in some indexes, without unreadable pages."""
-        pages = await asyncio.gather(*(self.read(index, project) for index in indexes))
-        return [[file.filename for file in files or ()] for files in pages]
+        found = await asyncio.gather(*(self.read(index, project) for index in indexes))
+        return [[x.filename for x in page.files] if page else [] for page, _ in found]
 
     def note(self, index: SimpleRepository, files: Sequence[model.File]) -> None:
         """Record the index of files; see `origin`."""

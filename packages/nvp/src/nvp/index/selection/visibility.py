@@ -167,16 +167,16 @@ class BuildJudge:
         self,
         index: SimpleRepository,
         project: str,
-        listed: Sequence[model.File],
+        page: model.ProjectDetail,
         files: Sequence[model.File],
     ) -> PageVerdicts:
         """Judge the wheels of a page of an index, and decide their visibility.
 
         :param project: the normalized name.
-        :param listed: all files of the page; ``files`` are those that may be shown.
+        :param files: the files of the page that may be shown.
         """
-        self._indexes.note(index, listed)
-        own = await self._judge_page(index, project, listed)
+        self._indexes.note(index, page.files)
+        own = await self._judge_page(index, project, page)
         ours = own.builds
         if all(build.is_silent for build in ours):
             return PageVerdicts(project=project, builds=ours)
@@ -246,12 +246,13 @@ class BuildJudge:
         """
         parts, listed, is_sure = {index: own}, list[model.File](), True
         for other in (each for each in self._indexes.all if each is not index):
-            found = await self._indexes.read(other, project)
-            listed += found or ()
-            is_sure = is_sure and found is not None
-            with suppress(TooSlowError):
-                work = self._judge_page(other, project, found or ())
-                parts[other] = await self._indexes.wait(other, work)
+            page, is_whole = await self._indexes.read(other, project)
+            is_sure = is_sure and is_whole
+            if page is not None:
+                listed += page.files
+                work = self._judge_page(other, project, page)
+                with suppress(TooSlowError):
+                    parts[other] = await self._indexes.wait(other, work)
         return {x: parts[x] for x in self._indexes.all if x in parts}, listed, is_sure
 
     async def inspect(
@@ -386,13 +387,13 @@ class BuildJudge:
         return await self._indexes.wait(index, read())
 
     async def _judge_page(
-        self, index: SimpleRepository, project: str, files: Sequence[model.File]
+        self, index: SimpleRepository, project: str, page: model.ProjectDetail
     ) -> _Part:
         """Judge the wheels of a page, also for the pages of other indexes."""
 
         async def judge() -> _Part:
             with self._indexes.of(index):
-                judged, required = await self._judge.judge(project, files)
+                judged, required = await self._judge.judge(project, page.files)
                 return _Part(
                     builds=builds_for(judged, self.platform),
                     judged=judged,
@@ -400,7 +401,7 @@ class BuildJudge:
                     is_late=self._indexes.is_late,
                 )
 
-        return await self._indexes.once((index, project), files, judge)
+        return await self._indexes.once((index, project), page, judge)
 
     async def _follow(
         self, project: str, parts: Sequence[_Part], driver: bool

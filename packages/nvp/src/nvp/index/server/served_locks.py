@@ -188,7 +188,7 @@ class LockFiles:
         upstream = self._upstreams[number]
         page = await upstream.get_project_page(project)
         judge = self._judges[number].judge
-        return await judge(upstream, page.name, page.files, page.files)
+        return await judge(upstream, page.name, page, page.files)
 
     def save(self, number: int, project: str, name: str, folder: Path) -> str:
         """Save a rewritten wheel of a lock file; return its new SHA-256.
