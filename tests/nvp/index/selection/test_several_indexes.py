@@ -13,18 +13,21 @@ from dataclasses import replace
 from typing import NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from simple_repository import model
-from support.exposed import Item, pick, selection_for, wheel
+from support.exposed import TAGS, VERSION, Item, pick, selection_for, wheel
 from support.label_index import Pages
 from support.loopback import JSON
 
 from nvp.index.http.client import Client
 from nvp.index.http.urls import UpstreamError
-from nvp.index.selection import indexes
+from nvp.index.selection import indexes, visibility
 from nvp.index.selection.component import VariantRepository, select
-from nvp.index.selection.options import parse_pins
+from nvp.index.selection.indexes import Followed, Indexes, Part
+from nvp.index.selection.options import Target, parse_pins
 from nvp.index.selection.reader import Reader
 
 Builds = Mapping[str, Sequence[str]]
@@ -35,10 +38,20 @@ class Index(Pages):
     """An index with METADATA of its wheels, which it may send only sometimes.
 
     :param fails: the numbers of the requests for METADATA that fail.
+    :param sends: METADATA is sent only after this event.
+    :param signs: whether each reply has other servers and other signatures of files.
+    :param extra: another key of its pages.
     """
 
     def __init__(
-        self, number: int, projects: Mapping[str, Builds], fails: Sequence[int] = ()
+        self,
+        number: int,
+        projects: Mapping[str, Builds],
+        fails: Sequence[int] = (),
+        *,
+        sends: asyncio.Event | None = None,
+        signs: bool = False,
+        extra: object = None,
     ) -> None:
         pages: dict[str, str] = {}
         contents: dict[str, str] = {}
@@ -61,10 +74,30 @@ class Index(Pages):
                 lines += [f"Requires-Dist: {each}" for each in requires]
                 contents[f"{name}.metadata"] = "\n".join([*lines, ""])
             document = {"meta": {"api-version": "1.0"}, "name": project, "files": files}
-            pages[project] = json.dumps(document)
+            pages[project] = json.dumps({**document, "extra": extra})
         url = f"https://{number}.example/simple/"
         super().__init__(pages, contents, url=url, kind=JSON)
-        self._left = list(fails)
+        self._left, self._signs, self._replies = list(fails), signs, 0
+        self._sends = sends
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        page = await super().get_project_page(
+            project_name, request_context=request_context
+        )
+        if not self._signs:
+            return page
+        self._replies += 1
+        files = []
+        for file in page.files:
+            url = f"{file.url}?signature={self._replies}"
+            url = url.replace("files.", f"files{self._replies}.")
+            files.append(replace(file, url=url))
+        return replace(page, files=tuple(files))
 
     async def get_resource(
         self,
@@ -73,7 +106,7 @@ class Index(Pages):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.Resource:
-        await asyncio.sleep(0)
+        await (self._sends.wait() if self._sends else asyncio.sleep(0))
         if len(self.asked) in self._left:
             self.asked.append(resource_name)
             raise UpstreamError("HTTP 503 Service Unavailable", self.url)
@@ -121,10 +154,11 @@ def test_the_requirements_of_all_builds_decide(
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_metadata_that_is_sent_only_sometimes(*, at_once: bool) -> None:
+@pytest.mark.parametrize("signs", [False, True])
+def test_metadata_that_is_sent_only_sometimes(*, at_once: bool, signs: bool) -> None:
     """The page of one index was judged without it, and that of the other with it."""
     projects: Mapping[str, Builds] = {"kern": {"1.0+cu118": ["torch"]}, **LEADER}
-    first = Index(0, projects, fails=[0])
+    first = Index(0, projects, fails=[0], signs=signs)
     components = open_indexes(first, Index(1, {"kern": {"1.0+cu126": []}}))
 
     async def run() -> list[list[model.File]]:
@@ -135,6 +169,57 @@ def test_metadata_that_is_sent_only_sometimes(*, at_once: bool) -> None:
     pages = asyncio.run(run())
     assert sorted(map(versions, pages)) == [[], ["1.0+cu126"]]
     assert first.asked == [f"{wheel('1.0+cu118').name}.metadata"]
+
+
+def test_a_page_with_a_deep_key() -> None:
+    """The comparison with the last page was a RecursionError on all indexes."""
+    deep: object = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    pair = Index(0, {"kern": {"1.0": []}}), Index(1, {"kern": {"1.0": []}}, extra=deep)
+    component, _ = open_indexes(*pair)
+
+    async def run() -> list[list[str]]:
+        return [versions(await read(component)) for _ in range(2)]
+
+    assert asyncio.run(run()) == [["1.0"], ["1.0"]]
+
+
+def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requirements of 1,200 projects took 700 MB, which were not counted."""
+    monkeypatch.setattr(indexes, "_MEMORY", 1_000_000)
+    made: list[str] = []
+
+    def part(length: int) -> Part:
+        required = {Version("1"): {"torch": "x" * length}}
+        return Part(builds=(), judged=(), required=required, is_late=False)
+
+    async def run() -> None:
+        every = Indexes([Index(0, {}), Index(1, {})])
+
+        async def ask(key: str, length: int) -> None:
+            async def work() -> Part:
+                made.append(key)
+                return part(length)
+
+            await every.once(key, 0, work)
+
+        for key in ("a", "a", "b", "a", "b", "a"):
+            await ask(key, 600_000 if key == "b" else 300_000)
+        assert made == ["a", "b"]
+        await ask("c", 300_000)
+        await ask("a", 300_000)
+        assert made == ["a", "b", "c", "a"]
+        parts = [part(900_000)]
+
+        async def follow() -> Followed:
+            return Followed(name=None, backends={}, parts=parts, is_late=False)
+
+        await every.once("d", parts, follow)
+        await ask("a", 300_000)
+        assert made[4:] == ["a"]
+
+    asyncio.run(run())
 
 
 REQUIRES: tuple[Sequence[str], ...]
@@ -189,9 +274,64 @@ def test_pip_finds_a_final_release(
             assert early[0] >= early[1]
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(KERNS, TORCHES), min_size=2, max_size=2))
+def test_a_final_release_is_left_if_metadata_is_late(
+    monkeypatch: pytest.MonkeyPatch, drawn: Sequence[tuple[Builds, Builds]]
+) -> None:
+    """The page of an index is then judged without the builds of the other one."""
+    monkeypatch.setattr(indexes, "LATE", 0.02)
+    monkeypatch.setattr(visibility, "LATE", 0.02)
+    monkeypatch.setattr(visibility, "LEAST", 0.01)
+    (kern, torch), (other, leader) = drawn
+
+    async def run() -> tuple[list[model.File], list[model.File]]:
+        sends = asyncio.Event()
+        first = Index(0, {"kern": kern, "torch": torch})
+        second = Index(1, {"kern": other, "torch": leader}, sends=sends)
+        components = open_indexes(first, second)
+        shown = await read(components[0])
+        sends.set()
+        alone = [await index.get_project_page("kern") for index in (first, second)]
+        files = [file for page in alone for file in page.files]
+        return files, shown + await read(components[1])
+
+    alone, shown = asyncio.run(run())
+    finals = [
+        any(not Version(version).is_prerelease for version in versions(files))
+        for files in (alone, shown)
+    ]
+    assert finals[1] >= finals[0]
+
+
+def test_a_slow_index_does_not_hide_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv, which took nothing from the slow index, got a build that cannot run."""
+    monkeypatch.setattr(visibility, "LEAST", 0.05)
+    first = Index(0, {"kern": {"3.0+cu130": [], "2.0+cu128": []}})
+    second = Index(1, {"kern": {"1.0+cu126": []}}, sends=asyncio.Event())
+    component, _ = open_indexes(first, second)
+    assert versions(asyncio.run(read(component))) == ["2.0+cu128"]
+
+
+def test_a_pre_release_of_another_index_meets_no_requirement() -> None:
+    """pip found no release that fits, because the pre-release seemed to fit."""
+    pair = (
+        Index(0, {"kern": {"1.0+cu130": [], "0.9+cu126": []}}),
+        Index(1, {"kern": {"2.0a1": []}}),
+    )
+    target = Target(version=VERSION, tags=dict.fromkeys(TAGS))
+    limits = {"kern": SpecifierSet(">=1.0")}
+    selection = replace(selection_for(target, {}), limits=limits)
+    reader = Reader(Client())
+    component, _ = select(pair, selection=selection, reader=reader, warn=print)
+    shown = versions(asyncio.run(read(component)))
+    assert shown == ["1.0+cu130", "0.9+cu126"]
+
+
 def test_a_label_on_a_late_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """pip took a release without the label, and nobody said why."""
-    monkeypatch.setattr(indexes, "_LATE", 0.1)
+    monkeypatch.setattr(indexes, "LATE", 0.1)
+    monkeypatch.setattr(indexes, "LEAST", 0.1)
 
     class Late(Index):
         async def get_project_page(self, *_: object, **__: object) -> NoReturn:
@@ -207,4 +347,5 @@ def test_a_label_on_a_late_index(monkeypatch: pytest.MonkeyPatch) -> None:
         [first, late], selection=selection, reader=reader, warn=warnings.append
     )
     assert versions(asyncio.run(read(component))) == ["1.0"]
-    assert warnings == ["the labels of kern on a late index are unknown"]
+    reason = "another index is late"
+    assert warnings == [f"not all labels of kern are known, because {reason}"]

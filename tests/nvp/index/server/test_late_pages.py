@@ -116,8 +116,8 @@ class LatePages(Pages):
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {
-        "_LATE": 0.4,
-        "_LEAST": 0.2,
+        "LATE": 0.4,
+        "LEAST": 0.2,
         "_SOON": 0.1,
         "_KEPT": 0.05,
     }.items():
@@ -180,8 +180,9 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             await wait(late, "0.05")  # there was no time left
             await wait(later, "0.2")
             await wait(later, "0.05")
-            names = await others.read_names([late, later, prompt], "kern")
+            names, why = await others.read_names([late, later, prompt], "kern")
             assert names == [[], [], [wheel("1.0").name]]
+            assert why == "another index is late"
         now[0] += 59
         with others.of(prompt):  # in the next minute
             await others.wait(own, own.get_project_page("kern"))

@@ -22,6 +22,10 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ..files import read_resource
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..metadata.requirements import Work
+
 # Import the tables of GPUs only in functions, because most projects have no GPU code
 # and do not need them.
 
@@ -368,7 +372,7 @@ def needs_in_table(needs: Needs, date: str) -> Needs:
 
 
 def required_projects(
-    requires: Iterable[str], projects: Iterable[str]
+    requires: Iterable[str], projects: Iterable[str], work: Work | None = None
 ) -> dict[str, str]:
     """Select the requirements on some projects.
 
@@ -377,6 +381,8 @@ def required_projects(
 
     :param requires: the ``Requires-Dist`` fields.
     :param projects: normalized names, such as those of the build table.
+    :param work: limits the number of characters to parse, because METADATA may have
+        10,000 requirements.
     :returns: ``{project: requirement}``, without extras and markers.
     """
     from packaging.utils import canonicalize_name
@@ -389,6 +395,8 @@ def required_projects(
         # The parser is slow, and a wheel may have hundreds of requirements.
         if not any(canonicalize_name(text).startswith(name) for name in wanted):
             continue
+        if work is not None and not work.take(len(text)):
+            break
         requirement = parse_requirement(text)
         if requirement is None or "extra" in str(requirement.marker or ""):
             continue

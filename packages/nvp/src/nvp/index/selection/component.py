@@ -28,7 +28,7 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
-from .indexes import Indexes
+from .indexes import BUILD, Indexes
 from .kept import (
     FOREVER,
     PAGES,
@@ -62,8 +62,8 @@ from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
 
-_BUILD, _METADATA = 1100, 10
-"""The memory of a verdict, and of a byte of variant metadata, in bytes."""
+_METADATA = 10
+"""The memory of a byte of variant metadata in bytes."""
 
 _PROJECTS = 16 * 1024 * 1024
 """The maximum length of the names and the labels of all projects."""
@@ -222,7 +222,7 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await self._shared.indexes.read_names(self._after, project)
+            pages, _ = await self._shared.indexes.read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
@@ -250,7 +250,7 @@ class VariantRepository(RepositoryContainer):
                 refusal = explain_refused(pinned, judged, shown_releases.values())
                 if refusal is not None:
                     self._warn_once(refusal)
-        memory = _BUILD * (1 + len(judged.builds)) + _METADATA * room.total
+        memory = BUILD * (1 + len(judged.builds)) + _METADATA * room.total
         if shown_releases or announced:
             memory += 2 * weigh(page)
         shown = ShownPage(
@@ -432,9 +432,9 @@ class VariantRepository(RepositoryContainer):
         if pinned is None:
             return None, None
         indexes = self._shared.indexes
-        pages = await indexes.read_names([*self._before, *self._after], project)
-        if indexes.is_late:
-            self._warn_once(f"the labels of {project} on a late index are unknown")
+        pages, why = await indexes.read_names([*self._before, *self._after], project)
+        if why:
+            self._warn_once(f"not all labels of {project} are known, because {why}")
         labels = all_labels([*(x.filename for x in files), *chain(*pages)], judged)
         if pinned in labels:
             return pinned, labels

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
+from ...builds.needs import Backend
+from ...builds.page import Build
 from ..http.replies import without_frames
 from ..http.threads import Share
 from ..http.urls import TooSlowError, UpstreamError
-from .kept import FOREVER, WARNED, Aging, weigh
+from .kept import FOREVER, WARNED, Aging
 from .pieces import UNAVAILABLE
 from .reader import may_find_files
 
@@ -27,14 +31,23 @@ T = TypeVar("T")
 _MOST = 100_000
 """The maximum number of files whose index is cached."""
 
-_MEMORY, _JUDGED = 64 * 1024 * 1024, 1100
-"""The maximum memory of cached evidence, and that of a judged file, in bytes."""
+BUILD = 1100
+"""The memory of a verdict on a build in bytes, without its reasons."""
+
+_MEMORY = 64 * 1024 * 1024
+"""The maximum memory of cached evidence in bytes."""
 
 MINUTE = 60.0
 """The seconds for which evidence is cached, and for which an index counts as late."""
 
-_LATE, _LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
+LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
+
+
+class LateError(TooSlowError):
+    """An index takes longer than a page of another index waits for it."""
+
+    usual_hint = "try again"
 
 
 @dataclass(slots=True)
@@ -52,24 +65,67 @@ _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Evidence:
-    """Evidence about a project.
+class Known:
+    """What pages share about a project.
 
-    :param is_late: whether some is missing, because an index is late.
+    :param is_late: whether some evidence is missing, because an index is late.
     """
 
     is_late: bool
 
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """The estimated memory in bytes."""
 
-E = TypeVar("E", bound=Evidence)
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Part(Known):
+    """The judged wheels of a project on one index.
+
+    :param builds: the wheels for this platform or any platform, newest first.
+    :param judged: all wheels.
+    :param required: the requirements of each release on projects with GPU builds.
+    """
+
+    builds: Sequence[Build]
+    judged: Sequence[Build]
+    required: Mapping[Version, Mapping[str, str]]
+
+    @property
+    def memory(self) -> int:
+        """The estimated memory in bytes."""
+        texts = [text for each in self.required.values() for text in each.values()]
+        texts += [text for build in self.judged for text in build.judgement.reasons]
+        return BUILD * (1 + len(self.judged)) + sum(map(len, texts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Followed(Known):
+    """The project, such as torch, that decides the backends of another, and these.
+
+    :param parts: the wheels of the other project.
+    """
+
+    name: str | None
+    backends: Mapping[Version, Backend]
+    parts: Sequence[Part]
+
+    @property
+    def memory(self) -> int:
+        """The estimated memory in bytes."""
+        parts = sum(part.memory for part in self.parts)
+        return BUILD * (1 + len(self.backends)) + parts
+
+
+K = TypeVar("K", bound=Known)
 
 
 class Indexes:
     """All indexes of an installer, in the order of the user.
 
     The methods limit how long a page waits for other indexes, which uv alone may not
-    need. A page without the files of an index must not be judged: the page of that
-    index would be judged with all files, so both could have no file that is shown.
+    need.
     """
 
     def __init__(
@@ -80,7 +136,9 @@ class Indexes:
         self.all = tuple(indexes)
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
-        self._late: Aging[SimpleRepository, bool] = Aging(WARNED, MINUTE, clock)
+        self._late: Aging[tuple[SimpleRepository, float], bool] = Aging(
+            WARNED, MINUTE, clock
+        )
         # Each result, after the data from which it is made, and with its memory.
         self._known: Aging[object, tuple[object, asyncio.Task[Any], int]]
         self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known[2])
@@ -100,46 +158,52 @@ class Indexes:
         waits = _WAITS.get()
         return waits is not None and waits.is_late
 
-    async def wait(self, index: SimpleRepository, work: Awaitable[T]) -> T:
+    async def wait(
+        self, index: SimpleRepository, work: Awaitable[T], seconds: float = LATE
+    ) -> T:
         """Return the result of ``work``, which reads from an index.
 
-        A page waits `_LATE` seconds for all other indexes, also if it reads much, then
-        `_LEAST` seconds for one that it has not waited for, and `_KEPT` seconds for
-        what is cached. For the next minute, all pages wait only `_SOON` seconds for an
-        index that is late.
+        A page waits `LATE` seconds for all other indexes, also if it reads much, then
+        `LEAST` seconds for one that it has not waited for, and `_KEPT` seconds for
+        what is cached. For the next minute, all pages wait only `_SOON` seconds for
+        such work of an index that is late.
 
-        :raises TooSlowError: another index is late.
+        :param seconds: the longest time to wait.
+        :raises LateError: another index is late.
         """
         waits = _WAITS.get()
         if waits is None or waits.own is index:
             return await work
         now = asyncio.get_running_loop().time()
-        waits.until = waits.until or now + _LATE
-        left = max(waits.until - now, _KEPT if index in waits.known else _LEAST)
+        waits.until = waits.until or now + LATE
+        left = max(waits.until - now, _KEPT if index in waits.known else LEAST)
         waits.known.add(index)
-        was_late = self._late.get(index)
-        seconds = min(left, _SOON) if was_late else left
+        kind = index, seconds
+        was_late = self._late.get(kind)
+        left = min(left, seconds, _SOON) if was_late else min(left, seconds)
         try:
-            return await asyncio.wait_for(work, seconds)
+            return await asyncio.wait_for(work, left)
         except UpstreamError as error:
             raise without_frames(error) from None
         except asyncio.TimeoutError:
             waits.is_late = True
-            if not was_late and seconds >= _SOON:
-                self._late.put(index, True)
-            message = f"not there after {seconds:.2g} s"
-            raise TooSlowError(message, hint="try again") from None
+            if not was_late and left >= _SOON:
+                self._late.put(kind, True)
+            raise LateError(f"not there after {left:.2g} s") from None
 
     async def read(
         self, index: SimpleRepository, project: str
-    ) -> tuple[model.ProjectDetail | None, bool]:
-        """Return the page of a project, and whether installers find no other files."""
+    ) -> tuple[model.ProjectDetail | None, str]:
+        """Return the page of a project, and why installers may find other files."""
         try:
             page = await self.wait(index, index.get_project_page(project))
+        except LateError:
+            return None, "another index is late"
         except (InputError, *UNAVAILABLE) as error:
-            return None, not await may_find_files(error, project)
+            why = "a page that nvp cannot read may have other files of it"
+            return None, why if await may_find_files(error, project) else ""
         self.note(index, page.files)
-        return page, True
+        return page, ""
 
     async def read_all(self, project: str) -> Sequence[model.File]:
         """Return the files of a project on all indexes.
@@ -154,9 +218,9 @@ class Indexes:
     async def once(
         self,
         key: object,
-        given: model.ProjectDetail | Sequence[Evidence],
-        work: Callable[[], Coroutine[Any, Any, E]],
-    ) -> E:
+        given: object,
+        work: Callable[[], Coroutine[Any, Any, K]],
+    ) -> K:
         """Return the result of ``work``, or that of a page within the last minute.
 
         Pages of a project on several indexes need the same evidence, also if it is
@@ -169,19 +233,19 @@ class Indexes:
         known = self._known.get(key)
         is_known = known is not None and known[0] == given
         if known is None or not is_known:
-            memory = _JUDGED
-            if isinstance(given, model.ProjectDetail):
-                memory = weigh(given) + _JUDGED * len(given.files)
-            known = given, asyncio.create_task(work()), memory
+            known = given, asyncio.create_task(work()), BUILD
             self._known.put(key, known)
 
-            def end(task: asyncio.Task[E]) -> None:
+            def end(task: asyncio.Task[K]) -> None:
                 failed = task.cancelled() or task.exception() or task.result().is_late
-                if failed and self._known.get(key) is known:
-                    self._known.drop(key)
+                if self._known.get(key) is not known:
+                    return
+                self._known.drop(key)
+                if not failed:
+                    self._known.put(key, (given, task, task.result().memory))
 
             known[1].add_done_callback(end)
-        task: asyncio.Task[E] = known[1]
+        task: asyncio.Task[K] = known[1]
         with Share.waits() if is_known else nullcontext():
             return await asyncio.shield(task)
 
@@ -191,10 +255,11 @@ class Indexes:
 
     async def read_names(
         self, indexes: Sequence[SimpleRepository], project: str
-    ) -> list[list[str]]:
-        """Return a project's file names in some indexes, without unreadable pages."""
+    ) -> tuple[list[list[str]], str]:
+        """Return a project's file names in some indexes, and the reason of `read`."""
         found = await asyncio.gather(*(self.read(index, project) for index in indexes))
-        return [[x.filename for x in page.files] if page else [] for page, _ in found]
+        names = [[x.filename for x in page.files] if page else [] for page, _ in found]
+        return names, next((why for _, why in found if why), "")
 
     def note(self, index: SimpleRepository, files: Sequence[model.File]) -> None:
         """Record the index of files; see `origin`."""
@@ -205,3 +270,23 @@ class Indexes:
     def origin(self, file: model.File) -> SimpleRepository:
         """Return the index that has a file on its page."""
         return self._origins.get(hash((file.filename, file.url))) or self.all[0]
+
+
+def state_of(page: model.ProjectDetail) -> int:
+    """Return a hash of the data of a page on which verdicts depend.
+
+    The servers of files and the queries of URLs may differ from reply to reply.
+    """
+    states = (
+        (
+            file.filename,
+            file.url.partition("?")[0].partition("://")[2].partition("/")[2],
+            file.size,
+            file.yanked,
+            file.requires_python,
+            repr(file.hashes),
+            repr(file.dist_info_metadata),
+        )
+        for file in page.files
+    )
+    return hash(frozenset(states))

@@ -371,10 +371,7 @@ class PageJudge:
         :returns: the verdict and `Judgement.fits`. The verdict is ``None`` if builds
             that run may meet all requirements, so the build's own needs decide.
         """
-        required: Mapping[str, str] = {}
-        # METADATA may have 10,000 requirements, which are slow to parse.
-        if work.take(sum(map(len, needs.requires))):
-            required = required_projects(needs.requires, PROJECTS)
+        required = required_projects(needs.requires, PROJECTS, work)
         if required:
             seen = reading.required.setdefault(project, {})
             seen.setdefault(release, {}).update(required)

@@ -36,9 +36,8 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import Turns, in_thread
-from ..http.urls import TooSlowError
-from .indexes import Evidence, Indexes
-from .judging import PATIENCE, PageJudge, Required
+from .indexes import LATE, LEAST, Followed, Indexes, LateError, Part, state_of
+from .judging import PATIENCE, PageJudge
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
@@ -101,28 +100,6 @@ class PageVerdicts:
         return shown
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Part(Evidence):
-    """The judged wheels of a project on one index.
-
-    :param builds: the wheels for this platform or any platform, newest first.
-    :param judged: all wheels.
-    :param required: the requirements of each release.
-    """
-
-    builds: Sequence[Build]
-    judged: Sequence[Build]
-    required: Required
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Followed(Evidence):
-    """The project, such as torch, that decides the backends of another, and these."""
-
-    name: str | None
-    backends: Mapping[Version, Backend]
-
-
 class BuildJudge:
     """Decides which regular wheels of all indexes an installer can select.
 
@@ -182,21 +159,27 @@ class BuildJudge:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
-        parts, others, is_sure = await self._judge_others(index, project, own)
+        parts, others, why = await self._judge_others(index, project, own)
         followed = await self._follow(project, [*parts.values()], driver)
+        everywhere = judged = [*files, *others]
+        if followed.is_late or self._indexes.is_late:
+            # Leave what an installer can take without the other indexes, on which the
+            # files that it can take are decided later, perhaps by other evidence.
+            parts, judged = {index: own}, [*files]
         named = self._selection.named.get(project, ())
-        by_index = {each: part.builds for each, part in parts.items()}
-        builds, late = find_candidates(index, by_index, named)
+        target = self._selection.target
+        every = {each: part.builds for each, part in parts.items()}
+        found = await in_thread(find_candidates, index, every, named, target)
+        builds, late = found
         label = self._selection.pins.get(project)
-        everywhere = [*files, *others]
         decide = partial(
             find_visibility,
             driver=driver,
             named=named,
             label=label,
             follow=followed.backends,
-            has_plain=has_plain(everywhere, project, self._selection.target),
-            early=find_early(everywhere, project, self._selection.target),
+            has_plain=has_plain(judged, project, target),
+            early=find_early(judged, project, target),
         )
         visibility = await in_thread(decide, builds)
         if driver and self._selection.limits is not None:
@@ -217,10 +200,9 @@ class BuildJudge:
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         by_file |= self._find_sdists(project, files, ours, by_file, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
-        if not is_asked and (followed.is_late or not is_sure):
+        if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
-            why = "a page that nvp cannot read may have other files of it"
-            self._warn_of(project, "another index is late" if followed.is_late else why)
+            self._warn_of(project, why)
         by_file |= self._find_exposed(project, everywhere, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
@@ -237,23 +219,27 @@ class BuildJudge:
         )
 
     async def _judge_others(
-        self, index: SimpleRepository, project: str, own: _Part
-    ) -> tuple[Mapping[SimpleRepository, _Part], list[model.File], bool]:
+        self, index: SimpleRepository, project: str, own: Part
+    ) -> tuple[Mapping[SimpleRepository, Part], list[model.File], str]:
         """Judge the builds of a project on the other indexes.
 
         :returns: the builds of each index, in the order of the user; the files of the
-            others; and whether installers find no other files there.
+            others; and why installers may find other files there.
         """
-        parts, listed, is_sure = {index: own}, list[model.File](), True
+        parts, listed, reasons = {index: own}, list[model.File](), list[str]()
+        # An index with GPU builds must be known before its CPU builds are passed over.
+        is_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
         for other in (each for each in self._indexes.all if each is not index):
-            page, is_whole = await self._indexes.read(other, project)
-            is_sure = is_sure and is_whole
+            page, why = await self._indexes.read(other, project)
+            reasons += [why] if why else []
             if page is not None:
                 listed += page.files
                 work = self._judge_page(other, project, page)
-                with suppress(TooSlowError):
-                    parts[other] = await self._indexes.wait(other, work)
-        return {x: parts[x] for x in self._indexes.all if x in parts}, listed, is_sure
+                with suppress(LateError):
+                    wait = self._indexes.wait(other, work, LATE if is_cpu else LEAST)
+                    parts[other] = await wait
+        each = {x: parts[x] for x in self._indexes.all if x in parts}
+        return each, listed, next(iter(reasons), "")
 
     async def inspect(
         self,
@@ -388,38 +374,40 @@ class BuildJudge:
 
     async def _judge_page(
         self, index: SimpleRepository, project: str, page: model.ProjectDetail
-    ) -> _Part:
+    ) -> Part:
         """Judge the wheels of a page, also for the pages of other indexes."""
 
-        async def judge() -> _Part:
+        async def judge() -> Part:
             with self._indexes.of(index):
                 judged, required = await self._judge.judge(project, page.files)
-                return _Part(
+                return Part(
                     builds=builds_for(judged, self.platform),
                     judged=judged,
                     required=required,
                     is_late=self._indexes.is_late,
                 )
 
-        return await self._indexes.once((index, project), page, judge)
+        state = await in_thread(state_of, page)
+        return await self._indexes.once((index, project), state, judge)
 
     async def _follow(
-        self, project: str, parts: Sequence[_Part], driver: bool
-    ) -> _Followed:
+        self, project: str, parts: Sequence[Part], driver: bool
+    ) -> Followed:
         """Find the backends that the builds of a project on all indexes must match."""
 
-        async def find() -> _Followed:
+        async def find() -> Followed:
             found: tuple[str | None, Mapping[Version, Backend]] = None, {}
             with suppress(asyncio.TimeoutError):
                 finding = self._find_backends(project, parts, driver)
                 found = await asyncio.wait_for(finding, PATIENCE)
             is_late = self._indexes.is_late or any(x.is_late for x in parts)
-            return _Followed(name=found[0], backends=found[1], is_late=is_late)
+            name, backends = found
+            return Followed(name=name, backends=backends, parts=parts, is_late=is_late)
 
         return await self._indexes.once(project, parts, find)
 
     async def _find_backends(
-        self, project: str, parts: Sequence[_Part], driver: bool
+        self, project: str, parts: Sequence[Part], driver: bool
     ) -> tuple[str | None, Mapping[Version, Backend]]:
         """Find the required project, such as torch, that decides the backends.
 

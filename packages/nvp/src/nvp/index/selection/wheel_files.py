@@ -26,7 +26,7 @@ from ...builds.needs import (
 )
 from ...builds.page import ANY_PYTHON, RUNNING, Build
 from ...builds.verdicts import Judgement
-from ...knowledge.builds import PROJECTS, Needs, find_record
+from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
 from ...metadata.requirements import Work, requirements_on
 from ...wheels.archive import (
     expands_too_far,
@@ -248,10 +248,12 @@ def find_candidates(
     index: SimpleRepository,
     every: Mapping[SimpleRepository, Sequence[Build]],
     named: Collection[str],
+    target: Target | None,
 ) -> tuple[list[Build], list[Build]]:
     """Find the builds to choose from, and those of an index that come after them.
 
-    The user's own indexes take precedence over the indexes of vendors.
+    The user's own indexes take precedence over the indexes of vendors. A pre-release is
+    only for Pythons without a final release on any index, unless the user wants it.
 
     :param every: the builds of a project on each index.
     :param named: the local version labels that the user pinned.
@@ -262,16 +264,21 @@ def find_candidates(
         for build in builds
         if build.judgement.verdict in RUNNING and not is_vendor(one)
     }
+    final = none = frozenset[int]()
+    if not (target and target.pre):
+        each = (x for builds in every.values() for x in builds if not x.withdrawn)
+        final = final.union(*(x.pythons for x in each if not x.release.is_prerelease))
     candidates, late = list[Build](), list[Build]()
     for number, (one, builds) in enumerate(every.items()):
         for build in builds:
             is_first = build.release not in running or build.version.local in named
             if is_vendor(one) and not is_first:
                 late += [build] if one is index else []
-            elif one is index:
-                candidates.append(build)
-            else:  # different files on two indexes may have the same name
-                candidates.append(replace(build, file=f"{number}/{build.file}"))
+                continue
+            pythons = build.pythons - (final if build.release.is_prerelease else none)
+            # Different files on two indexes may have the same name.
+            file = build.file if one is index else f"{number}/{build.file}"
+            candidates.append(replace(build, file=file, pythons=pythons))
     return candidates, late
 
 
@@ -406,7 +413,6 @@ class NeedsReader:
         except (InputError, OSError) as error:
             self._warn_of(project, name, str(error))
             return known
-        logger.info("%s: METADATA has %d requirements", name, len(requires))
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
@@ -418,13 +424,16 @@ class NeedsReader:
 
     async def _read_in_turn(
         self, project: str, wheel: OrdinaryWheel, reading: Reading
-    ) -> tuple[tuple[str, ...], Needs | None]:
+    ) -> tuple[Iterable[str], Needs | None]:
         metadata = await self._read_metadata(project, wheel.file)
 
-        def read() -> tuple[tuple[str, ...], Needs | None]:
+        def read() -> tuple[Iterable[str], Needs | None]:
             requires = parse_requires(metadata)
+            logger.info("%s: %d requirements", wheel.file.filename, len(requires))
             requires = requirements_on(requires, wheel.platform, reading.work)
-            return requires, needs_of_requirements(requires, project)
+            # Leave out others, which the event loop would parse again.
+            required = required_projects(requires, PROJECTS, reading.work)
+            return required.values(), needs_of_requirements(requires, project)
 
         # Parse one METADATA at a time: it may take half a second of a thread.
         async with self._one:
