@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.selection import wheel_files
+from nvp.index.selection.judging import PageJudge
 from nvp.metadata.requirements import Work, requirements_on
 
 TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
@@ -69,6 +71,22 @@ def test_the_machine_is_asked_for_pages_that_may_hold_builds_alone(
         file.filename for file in files if file.filename.endswith(".whl")
     ]
     assert detected or all(b.judgement.verdict == "unknown" for b in builds)
+
+
+def test_small_wheels_are_not_looked_up_in_the_cache() -> None:
+    """A page of 135,000 wheels blocked all pages for seven seconds."""
+
+    async def ask(*_: object) -> Any:
+        raise AssertionError
+
+    looked: list[model.File] = []
+    judge = PageJudge(
+        ask, "linux_x86_64", ask, ask, print, find_inspected=looked.append
+    )
+    files = [linux("small", "1.0", 20_000)]
+    builds, _ = asyncio.run(judge.judge("small", files))
+    assert [build.judgement.verdict for build in builds] == ["unknown"]
+    assert looked == []
 
 
 def test_a_required_project_is_judged_once_for_all_builds_of_a_release() -> None:

@@ -208,8 +208,8 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             await ask(key, 600_000 if key == "b" else 300_000)
         assert made == ["a", "b"]
         await ask("c", 300_000)
-        await ask("a", 300_000)
-        assert made == ["a", "b", "c", "a"]
+        await ask("b", 600_000)
+        assert made == ["a", "b", "c", "b"]
         parts = [part(900_000)]
 
         async def follow() -> Followed:
@@ -220,6 +220,50 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made[4:] == ["a"]
 
     asyncio.run(run())
+
+
+def test_what_is_shared_does_not_change_while_it_is_used() -> None:
+    """After exactly a minute, the second page of a command was judged by other."""
+
+    async def run() -> None:
+        now, made = [0.0], list[float]()
+        every = Indexes([Index(0, {}), Index(1, {})], lambda: now[0])
+
+        async def work() -> Part:
+            made.append(now[0])
+            return Part(builds=(), judged=(), required={}, is_late=False)
+
+        for seconds in (0, 54, 62, 121, 500, 550, 599, 601, 1090, 1101):
+            now[0] = float(seconds)
+            await every.once("kern", 0, work)
+        assert made == [0, 500, 1090]
+        await every.once("kern", 1, work)  # the page has changed
+        assert made == [0, 500, 1090, 1101]
+
+    asyncio.run(run())
+
+
+def test_a_required_project_on_a_page_that_only_others_can_read() -> None:
+    """A release was passed over, because its torch was missing on that page."""
+
+    class Odd(Index):
+        async def get_project_page(
+            self,
+            project_name: str,
+            *,
+            request_context: model.RequestContext | None = None,
+        ) -> model.ProjectDetail:
+            if project_name == "torch":
+                raise UpstreamError("is not a page", self.url)
+            return await super().get_project_page(
+                project_name, request_context=request_context
+            )
+
+    kern: Builds = {"2.0+cu126": ["torch==2.9.0"], "1.0+cu126": []}
+    first = Index(0, {"kern": kern, "torch": {"2.9.0+cu130": []}})
+    for second, shown in ((Index(1, {}), ["1.0+cu126"]), (Odd(1, {}), [*kern])):
+        component, _ = open_indexes(first, second)
+        assert versions(asyncio.run(read(component))) == shown
 
 
 REQUIRES: tuple[Sequence[str], ...]

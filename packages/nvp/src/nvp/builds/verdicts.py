@@ -361,10 +361,11 @@ def judge_by_pin(
         doubt = driver and _doubt(driver, capability, near)
         if doubt:
             return Judgement(verdict="unknown", reasons=(doubt,))
+    wanted = shown(requirement, 100)[1:-1]
     return Judgement(
         verdict="runs",
         evidence="metadata",
-        reasons=(f"it requires {requirement}, which runs here; its code was not read",),
+        reasons=(f"it requires {wanted}, which runs here; its code was not read",),
         cuda=cuda.pop() if len(cuda) == 1 else None,
         strict=all(judgement.strict for judgement in running),
     )

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from packaging.version import Version
 from simple_repository import model
@@ -22,7 +23,7 @@ from ...builds.page import Build
 from ..http.replies import without_frames
 from ..http.threads import Share
 from ..http.urls import TooSlowError, UpstreamError
-from .kept import FOREVER, WARNED, Aging
+from .kept import FOREVER, FRESH, WARNED, Aging
 from .pieces import UNAVAILABLE
 from .reader import may_find_files
 
@@ -57,7 +58,7 @@ class _Waits:
     own: SimpleRepository
     until: float | None = None
     is_late: bool = False
-    known: set[SimpleRepository] = field(default_factory=set)
+    known: set[object] = field(default_factory=set)
 
 
 _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
@@ -121,6 +122,13 @@ class Followed(Known):
 K = TypeVar("K", bound=Known)
 
 
+class _Shared(NamedTuple):
+    given: object
+    task: asyncio.Task[Any]
+    since: float
+    memory: int
+
+
 class Indexes:
     """All indexes of an installer, in the order of the user.
 
@@ -136,17 +144,17 @@ class Indexes:
         self.all = tuple(indexes)
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
-        self._late: Aging[tuple[SimpleRepository, float], bool] = Aging(
-            WARNED, MINUTE, clock
-        )
-        # Each result, after the data from which it is made, and with its memory.
-        self._known: Aging[object, tuple[object, asyncio.Task[Any], int]]
-        self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known[2])
+        self._late: Aging[object, bool] = Aging(WARNED, MINUTE, clock)
+        self._clock = clock
+        self._known: Aging[object, _Shared]
+        self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known.memory)
 
     @contextmanager
     def of(self, index: SimpleRepository) -> Iterator[None]:
         """Make a page of ``index`` in the block, and wait for that index itself."""
-        token = _WAITS.set(_Waits(index))
+        waits = _WAITS.get()
+        is_same = waits is not None and waits.own is index
+        token = _WAITS.set(waits if is_same else _Waits(index))
         try:
             yield
         finally:
@@ -159,26 +167,27 @@ class Indexes:
         return waits is not None and waits.is_late
 
     async def wait(
-        self, index: SimpleRepository, work: Awaitable[T], seconds: float = LATE
+        self, source: object, work: Awaitable[T], seconds: float = LATE
     ) -> T:
-        """Return the result of ``work``, which reads from an index.
+        """Return the result of ``work``, which reads from other indexes.
 
         A page waits `LATE` seconds for all other indexes, also if it reads much, then
         `LEAST` seconds for one that it has not waited for, and `_KEPT` seconds for
         what is cached. For the next minute, all pages wait only `_SOON` seconds for
         such work of an index that is late.
 
+        :param source: the index, or the project that is read from all indexes.
         :param seconds: the longest time to wait.
         :raises LateError: another index is late.
         """
         waits = _WAITS.get()
-        if waits is None or waits.own is index:
+        if waits is None or waits.own is source:
             return await work
         now = asyncio.get_running_loop().time()
         waits.until = waits.until or now + LATE
-        left = max(waits.until - now, _KEPT if index in waits.known else LEAST)
-        waits.known.add(index)
-        kind = index, seconds
+        left = max(waits.until - now, _KEPT if source in waits.known else LEAST)
+        waits.known.add(source)
+        kind = source, seconds
         was_late = self._late.get(kind)
         left = min(left, seconds, _SOON) if was_late else min(left, seconds)
         try:
@@ -206,13 +215,15 @@ class Indexes:
         return page, ""
 
     async def read_all(self, project: str) -> Sequence[model.File]:
-        """Return the files of a project on all indexes.
+        """Return the files of a project on all indexes; none if some are unknown.
 
         :raises TimeoutError: an index is late, so the files must not be judged.
         """
         found = [await self.read(index, project) for index in self.all]
         if self.is_late:
             raise asyncio.TimeoutError
+        if any(why for _, why in found):
+            return ()
         return [file for page, _ in found if page for file in page.files]
 
     async def once(
@@ -221,33 +232,37 @@ class Indexes:
         given: object,
         work: Callable[[], Coroutine[Any, Any, K]],
     ) -> K:
-        """Return the result of ``work``, or that of a page within the last minute.
+        """Return the result of ``work``, or a known one.
 
         Pages of a project on several indexes need the same evidence, also if it is
-        incomplete, because a server fails.
+        incomplete, because a server fails. A result is known for a minute after its
+        last use, so that it does not change between the pages of one installer, but no
+        longer than `FRESH`.
 
         :param given: the data from which the result is made.
         """
         if len(self.all) == 1:
             return await work()
-        known = self._known.get(key)
-        is_known = known is not None and known[0] == given
+        known, now = self._known.get(key), self._clock()
+        is_known = (
+            known is not None and known.given == given and now - known.since < FRESH
+        )
         if known is None or not is_known:
-            known = given, asyncio.create_task(work()), BUILD
-            self._known.put(key, known)
-
-            def end(task: asyncio.Task[K]) -> None:
-                failed = task.cancelled() or task.exception() or task.result().is_late
-                if self._known.get(key) is not known:
-                    return
-                self._known.drop(key)
-                if not failed:
-                    self._known.put(key, (given, task, task.result().memory))
-
-            known[1].add_done_callback(end)
-        task: asyncio.Task[K] = known[1]
+            known = _Shared(given, asyncio.create_task(work()), now, BUILD)
+            known.task.add_done_callback(partial(self._end, key, known))
+        self._known.put(key, known)
+        task: asyncio.Task[K] = known.task
         with Share.waits() if is_known else nullcontext():
             return await asyncio.shield(task)
+
+    def _end(self, key: object, known: _Shared, task: asyncio.Task[Any]) -> None:
+        """Count the memory of a result, or forget an incomplete one."""
+        failed = task.cancelled() or task.exception() or task.result().is_late
+        if self._known.get(key) is known:
+            self._known.drop(key)
+            if not failed:
+                memory = task.result().memory
+                self._known.put(key, known._replace(memory=memory))
 
     def forget(self, key: object) -> None:
         """Forget a result of `once`, because there is new evidence."""
@@ -275,12 +290,11 @@ class Indexes:
 def state_of(page: model.ProjectDetail) -> int:
     """Return a hash of the data of a page on which verdicts depend.
 
-    The servers of files and the queries of URLs may differ from reply to reply.
+    The URLs of files may have signatures, which differ from reply to reply.
     """
     states = (
         (
             file.filename,
-            file.url.partition("?")[0].partition("://")[2].partition("/")[2],
             file.size,
             file.yanked,
             file.requires_python,

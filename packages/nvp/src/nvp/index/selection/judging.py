@@ -275,7 +275,6 @@ class PageJudge:
             )
             or (needs_of_name(project) is not None and bool(ours))
             or any(self._may_be_read(wheel) for wheel in ours)
-            or any(self._inspected([wheel]) is not None for wheel in ours)
         )
 
     async def _judge_group(

@@ -160,11 +160,15 @@ class BuildJudge:
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         parts, others, why = await self._judge_others(index, project, own)
-        followed = await self._follow(project, [*parts.values()], driver)
+        following = self._follow(project, [*parts.values()], driver)
+        try:
+            followed = await self._indexes.wait(project, following)
+        except LateError:
+            followed = Followed(name=None, backends={}, parts=(), is_late=True)
         everywhere = judged = [*files, *others]
         if followed.is_late or self._indexes.is_late:
-            # Leave what an installer can take without the other indexes, on which the
-            # files that it can take are decided later, perhaps by other evidence.
+            # Leave a file on this page that installers can take: what the other pages
+            # leave may depend on evidence that is not here yet.
             parts, judged = {index: own}, [*files]
         named = self._selection.named.get(project, ())
         target = self._selection.target
@@ -227,7 +231,7 @@ class BuildJudge:
             others; and why installers may find other files there.
         """
         parts, listed, reasons = {index: own}, list[model.File](), list[str]()
-        # An index with GPU builds must be known before its CPU builds are passed over.
+        # Wait for GPU builds, because of which CPU builds of this index are yanked.
         is_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
         for other in (each for each in self._indexes.all if each is not index):
             page, why = await self._indexes.read(other, project)
