@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -24,7 +25,7 @@ from support.loopback import JSON
 
 from nvp.index.http.client import Client
 from nvp.index.http.urls import UpstreamError
-from nvp.index.selection import indexes, visibility
+from nvp.index.selection import indexes, options, visibility, wheel_files
 from nvp.index.selection.component import VariantRepository, select
 from nvp.index.selection.indexes import Followed, Indexes, Part
 from nvp.index.selection.options import Target, parse_pins
@@ -264,6 +265,40 @@ def test_a_required_project_on_a_page_that_only_others_can_read() -> None:
     for second, shown in ((Index(1, {}), ["1.0+cu126"]), (Odd(1, {}), [*kern])):
         component, _ = open_indexes(first, second)
         assert versions(asyncio.run(read(component))) == shown
+
+
+def test_limits_of_python_do_not_stop_other_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page of 4 MB, with a limit for each file, stopped them for ten seconds."""
+    find = options.find_pythons
+
+    def find_in_thread(tags: str, requires_python: str | None) -> frozenset[int]:
+        assert threading.current_thread() is not threading.main_thread()
+        return find(tags, requires_python)
+
+    monkeypatch.setattr(wheel_files, "find_pythons", find_in_thread)
+    (component,) = open_indexes(Index(0, {"kern": {"1.0+cu126": [], "2.0a1": []}}))
+    assert versions(asyncio.run(read(component))) == ["1.0+cu126", "2.0a1"]
+
+
+@pytest.mark.parametrize("tag", ["cp311", "cp312"])
+def test_a_vendor_has_the_build_for_another_python(tag: str) -> None:
+    """The index of the user had the release, but not for this Python."""
+    target = Target(version=VERSION, tags=dict.fromkeys(TAGS))
+    own, vendor = Index(0, {"kern": {"2.0+cu118": []}}), Index(1, {})
+    vendor.pages = {"kern": own.pages["kern"].replace("cu118", "cu126")}
+    own.pages = {"kern": own.pages["kern"].replace("cp311", tag)}
+    vars(vendor)["is_vendor"] = True
+    reader = Reader(Client())
+    pair = select(
+        (own, vendor),
+        selection=selection_for(target, {}),
+        reader=reader,
+        warn=lambda _: None,
+    )
+    shown = versions(asyncio.run(read(pair[1])))
+    assert shown == ([] if tag == "cp311" else ["2.0+cu126"])
 
 
 REQUIRES: tuple[Sequence[str], ...]

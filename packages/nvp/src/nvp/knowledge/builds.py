@@ -54,6 +54,10 @@ torch runs without the GPU code of triton.
 """
 
 
+_LONGEST = 500
+"""The maximum length of the clauses of a requirement; real ones have a tenth of it."""
+
+
 class CudaMajor(CudaVersion):
     """A CUDA version whose minor is unknown; it is compared as minor 0."""
 
@@ -401,8 +405,10 @@ def required_projects(
         if requirement is None or "extra" in str(requirement.marker or ""):
             continue
         name = canonicalize_name(requirement.name)
-        if name in wanted:
-            required[name] = f"{requirement.name}{requirement.specifier}"
+        specifier = str(requirement.specifier)
+        # A long one takes long to compare with the releases of its project.
+        if name in wanted and len(specifier) <= _LONGEST:
+            required[name] = f"{requirement.name}{specifier}"
     return required
 
 

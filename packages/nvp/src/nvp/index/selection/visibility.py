@@ -176,14 +176,17 @@ class BuildJudge:
         found = await in_thread(find_candidates, index, every, named, target)
         builds, late = found
         label = self._selection.pins.get(project)
+        # In threads, because a page may have another limit of Python for each file.
+        plain = await in_thread(has_plain, judged, project, target)
+        early = await in_thread(find_early, judged, project, target)
         decide = partial(
             find_visibility,
             driver=driver,
             named=named,
             label=label,
             follow=followed.backends,
-            has_plain=has_plain(judged, project, target),
-            early=find_early(judged, project, target),
+            has_plain=plain,
+            early=early,
         )
         visibility = await in_thread(decide, builds)
         if driver and self._selection.limits is not None:

@@ -258,12 +258,12 @@ def find_candidates(
     :param every: the builds of a project on each index.
     :param named: the local version labels that the user pinned.
     """
-    running = {
-        build.release
-        for one, builds in every.items()
-        for build in builds
-        if build.judgement.verdict in RUNNING and not is_vendor(one)
-    }
+    running: dict[Version, frozenset[int]] = {}
+    for one, builds in every.items():
+        for build in builds if not is_vendor(one) else ():
+            if build.judgement.verdict in RUNNING and not build.withdrawn:
+                pythons = running.get(build.release, frozenset())
+                running[build.release] = pythons | build.pythons
     final = none = frozenset[int]()
     if not (target and target.pre):
         each = (x for builds in every.values() for x in builds if not x.withdrawn)
@@ -271,8 +271,9 @@ def find_candidates(
     candidates, late = list[Build](), list[Build]()
     for number, (one, builds) in enumerate(every.items()):
         for build in builds:
-            is_first = build.release not in running or build.version.local in named
-            if is_vendor(one) and not is_first:
+            own = running.get(build.release)
+            is_last = own is not None and build.pythons <= own
+            if is_vendor(one) and is_last and build.version.local not in named:
                 late += [build] if one is index else []
                 continue
             pythons = build.pythons - (final if build.release.is_prerelease else none)
