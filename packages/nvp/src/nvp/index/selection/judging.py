@@ -183,10 +183,14 @@ class PageJudge:
         reading: Reading,
     ) -> list[Build]:
         wheels = find_wheels(files, project, self._folder_of)
+        installable = await in_thread(find_installable, wheels, self._target)
+
+        def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
+            return installable.get(wheel.file.filename, _NO_PYTHON)
+
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
-            return [wheel.judged(UNKNOWN) for wheel in wheels]
-        installable = await in_thread(find_installable, wheels, self._target)
+            return [wheel.judged(UNKNOWN, pythons_of(wheel)) for wheel in wheels]
         reading.environment = await self._find_environment()
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
@@ -195,10 +199,6 @@ class PageJudge:
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
-
-        def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
-            return installable.get(wheel.file.filename, _NO_PYTHON)
-
         # The versions of Python that still lack a release that may run, and the
         # versions with a release that cannot run.
         waiting = _NO_PYTHON.union(*installable.values())
@@ -417,7 +417,8 @@ class PageJudge:
                 except asyncio.TimeoutError:
                     reading.wheels, files = 0, ()
                 builds = await self._judge_all(project, files, asked_by, reading)
-                known = reading.judged[project] = self._of_builds(project, builds)
+                known = await in_thread(self._of_builds, project, builds)
+                reading.judged[project] = known
                 # Other pages must not get verdicts for which this one had no time.
                 if not reading.is_over:
                     self._judged.put(project, known)

@@ -173,8 +173,7 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         target = self._selection.target
         every = {each: part.builds for each, part in parts.items()}
-        found = await in_thread(find_candidates, index, every, named, target)
-        builds, late = found
+        builds, late = await in_thread(find_candidates, index, every, named, target)
         label = self._selection.pins.get(project)
         # In threads, because a page may have another limit of Python for each file.
         plain = await in_thread(has_plain, judged, project, target)
@@ -205,12 +204,14 @@ class BuildJudge:
             elsewhere = partial(find_visibility_elsewhere, driver=driver)
             by_file |= await in_thread(elsewhere, ours, by_file, there)
         left = [b for b in builds if visibility.files[b.file].action == "show"]
-        by_file |= self._find_sdists(project, files, ours, by_file, left)
+        find_sdists = partial(self._find_sdists, project, files, ours, by_file)
+        by_file |= await in_thread(find_sdists, left)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
             self._warn_of(project, why)
-        by_file |= self._find_exposed(project, everywhere, by_file, is_asked=is_asked)
+        find = partial(self._find_exposed, project, everywhere, is_asked=is_asked)
+        by_file |= await in_thread(find, by_file)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -438,8 +439,10 @@ class BuildJudge:
                 if not pins or str(build.release) in pins
             ]
             label = self._selection.pins.get(name)
-            visibility = find_visibility(leader, driver=driver, label=label)
+            find = partial(find_visibility, leader, driver=driver, label=label)
+            visibility = await in_thread(find)
             texts = {r: each[name] for r, each in required.items() if name in each}
-            if followed := follow(builds, texts, leader, visibility):
+            followed = await in_thread(follow, builds, texts, leader, visibility)
+            if followed:
                 return name, followed
         return None, {}
