@@ -385,8 +385,8 @@ def required_projects(
 
     :param requires: the ``Requires-Dist`` fields.
     :param projects: normalized names, such as those of the build table.
-    :param work: limits the number of characters to parse, because METADATA may have
-        10,000 requirements.
+    :param work: limits the number of characters to parse, which takes four steps for
+        each, because METADATA may have 10,000 requirements.
     :returns: ``{project: requirement}``, without extras and markers.
     """
     from packaging.utils import canonicalize_name
@@ -399,7 +399,7 @@ def required_projects(
         # The parser is slow, and a wheel may have hundreds of requirements.
         if not any(canonicalize_name(text).startswith(name) for name in wanted):
             continue
-        if work is not None and not work.take(len(text)):
+        if work is not None and not work.take(4 * len(text)):
             break
         requirement = parse_requirement(text)
         if requirement is None or "extra" in str(requirement.marker or ""):
