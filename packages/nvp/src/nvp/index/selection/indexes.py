@@ -57,8 +57,8 @@ class _Waits:
 
     own: SimpleRepository
     until: float | None = None
-    is_late: bool = False
-    known: set[object] = field(default_factory=set)
+    known: set[SimpleRepository] = field(default_factory=set)
+    late: set[SimpleRepository] = field(default_factory=set)
 
 
 _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
@@ -164,38 +164,38 @@ class Indexes:
     def is_late(self) -> bool:
         """Whether another index was late for the page that is made."""
         waits = _WAITS.get()
-        return waits is not None and waits.is_late
+        return waits is not None and bool(waits.late)
 
     async def wait(
-        self, source: object, work: Awaitable[T], seconds: float = LATE
+        self, index: SimpleRepository, work: Awaitable[T], seconds: float = LATE
     ) -> T:
-        """Return the result of ``work``, which reads from other indexes.
+        """Return the result of ``work``, which reads from an index.
 
         A page waits `LATE` seconds for all other indexes, also if it reads much, then
         `LEAST` seconds for one that it has not waited for, and `_KEPT` seconds for
         what is cached. For the next minute, all pages wait only `_SOON` seconds for
-        such work of an index that is late.
+        such work of an index that is late, and then `_KEPT` seconds.
 
-        :param source: the index, or the project that is read from all indexes.
         :param seconds: the longest time to wait.
         :raises LateError: another index is late.
         """
         waits = _WAITS.get()
-        if waits is None or waits.own is source:
+        if waits is None or waits.own is index:
             return await work
         now = asyncio.get_running_loop().time()
         waits.until = waits.until or now + LATE
-        left = max(waits.until - now, _KEPT if source in waits.known else LEAST)
-        waits.known.add(source)
-        kind = source, seconds
+        left = max(waits.until - now, _KEPT if index in waits.known else LEAST)
+        waits.known.add(index)
+        kind = index, seconds
         was_late = self._late.get(kind)
-        left = min(left, seconds, _SOON) if was_late else min(left, seconds)
+        soon = _KEPT if index in waits.late else _SOON
+        left = min(left, seconds, soon) if was_late else min(left, seconds)
         try:
             return await asyncio.wait_for(work, left)
         except UpstreamError as error:
             raise without_frames(error) from None
         except asyncio.TimeoutError:
-            waits.is_late = True
+            waits.late.add(index)
             if not was_late and left >= _SOON:
                 self._late.put(kind, True)
             raise LateError(f"not there after {left:.2g} s") from None

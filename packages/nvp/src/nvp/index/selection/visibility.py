@@ -160,11 +160,7 @@ class BuildJudge:
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         parts, others, why = await self._judge_others(index, project, own)
-        following = self._follow(project, [*parts.values()], driver)
-        try:
-            followed = await self._indexes.wait(project, following)
-        except LateError:
-            followed = Followed(name=None, backends={}, parts=(), is_late=True)
+        followed = await self._follow(project, [*parts.values()], driver)
         everywhere = judged = [*files, *others]
         if followed.is_late or self._indexes.is_late:
             # Leave a file on this page that installers can take: what the other pages
