@@ -182,7 +182,7 @@ class PageJudge:
         asked_by: tuple[str, ...],
         reading: Reading,
     ) -> list[Build]:
-        wheels = find_wheels(files, project, self._folder_of)
+        wheels = await in_thread(find_wheels, files, project, self._folder_of)
         installable = await in_thread(find_installable, wheels, self._target)
 
         def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
