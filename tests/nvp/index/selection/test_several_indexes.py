@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -40,8 +40,8 @@ class Index(Pages):
 
     :param fails: the numbers of the requests for METADATA that fail.
     :param sends: METADATA is sent only after this event.
-    :param signs: whether each reply has other servers and other signatures of files.
-    :param extra: another key of its pages.
+    :param signs: whether the URLs of files differ from reply to reply, as signed ones.
+    :param extra: the value of a key of each page that no standard defines.
     """
 
     def __init__(
@@ -82,14 +82,9 @@ class Index(Pages):
         self._sends = sends
 
     async def get_project_page(
-        self,
-        project_name: str,
-        *,
-        request_context: model.RequestContext | None = None,
+        self, project_name: str, **context: Any
     ) -> model.ProjectDetail:
-        page = await super().get_project_page(
-            project_name, request_context=request_context
-        )
+        page = await super().get_project_page(project_name, **context)
         if not self._signs:
             return page
         self._replies += 1
@@ -101,26 +96,27 @@ class Index(Pages):
         return replace(page, files=tuple(files))
 
     async def get_resource(
-        self,
-        project_name: str,
-        resource_name: str,
-        *,
-        request_context: model.RequestContext | None = None,
+        self, project_name: str, resource_name: str, **context: Any
     ) -> model.Resource:
         await (self._sends.wait() if self._sends else asyncio.sleep(0))
         if len(self.asked) in self._left:
             self.asked.append(resource_name)
             raise UpstreamError("HTTP 503 Service Unavailable", self.url)
-        return await super().get_resource(
-            project_name, resource_name, request_context=request_context
-        )
+        return await super().get_resource(project_name, resource_name, **context)
 
 
-def open_indexes(*indexes: Index) -> list[VariantRepository]:
-    selection = selection_for(None, {})
-    return select(
-        indexes, selection=selection, reader=Reader(Client()), warn=lambda _: None
-    )
+def open_indexes(
+    *indexes: Index,
+    target: Target | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> list[VariantRepository]:
+    """Return the components for an installer.
+
+    :param options: further options of `Selection`.
+    """
+    selection = replace(selection_for(target, {}), **options)
+    return select(indexes, selection=selection, reader=Reader(Client()), warn=warn)
 
 
 async def read(each: VariantRepository) -> list[model.File]:
@@ -203,7 +199,7 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
                 made.append(key)
                 return part(length)
 
-            await every.once(key, 0, work)
+            await every.once(key, lambda: 0, work)
 
         for key in ("a", "a", "b", "a", "b", "a"):
             await ask(key, 600_000 if key == "b" else 300_000)
@@ -216,7 +212,7 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         async def follow() -> Followed:
             return Followed(name=None, backends={}, parts=parts, is_late=False)
 
-        await every.once("d", parts, follow)
+        await every.once("d", lambda: parts, follow)
         await ask("a", 300_000)
         assert made[4:] == ["a"]
 
@@ -224,7 +220,7 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_shared_does_not_change_while_it_is_used() -> None:
-    """After exactly a minute, the second page of a command was judged by other."""
+    """After exactly a minute, evidence changed between two pages of a command."""
 
     async def run() -> None:
         now, made = [0.0], list[float]()
@@ -236,9 +232,9 @@ def test_what_is_shared_does_not_change_while_it_is_used() -> None:
 
         for seconds in (0, 54, 62, 121, 500, 550, 599, 601, 1090, 1101):
             now[0] = float(seconds)
-            await every.once("kern", 0, work)
+            await every.once("kern", lambda: 0, work)
         assert made == [0, 500, 1090]
-        await every.once("kern", 1, work)  # the page has changed
+        await every.once("kern", lambda: 1, work)  # the page has changed
         assert made == [0, 500, 1090, 1101]
 
     asyncio.run(run())
@@ -249,16 +245,11 @@ def test_a_required_project_on_a_page_that_only_others_can_read() -> None:
 
     class Odd(Index):
         async def get_project_page(
-            self,
-            project_name: str,
-            *,
-            request_context: model.RequestContext | None = None,
+            self, project_name: str, **context: Any
         ) -> model.ProjectDetail:
             if project_name == "torch":
                 raise UpstreamError("is not a page", self.url)
-            return await super().get_project_page(
-                project_name, request_context=request_context
-            )
+            return await super().get_project_page(project_name, **context)
 
     kern: Builds = {"2.0+cu126": ["torch==2.9.0"], "1.0+cu126": []}
     first = Index(0, {"kern": kern, "torch": {"2.9.0+cu130": []}})
@@ -290,14 +281,8 @@ def test_a_vendor_has_the_build_for_another_python(tag: str) -> None:
     vendor.pages = {"kern": own.pages["kern"].replace("cu118", "cu126")}
     own.pages = {"kern": own.pages["kern"].replace("cp311", tag)}
     vars(vendor)["is_vendor"] = True
-    reader = Reader(Client())
-    pair = select(
-        (own, vendor),
-        selection=selection_for(target, {}),
-        reader=reader,
-        warn=lambda _: None,
-    )
-    shown = versions(asyncio.run(read(pair[1])))
+    _, component = open_indexes(own, vendor, target=target)
+    shown = versions(asyncio.run(read(component)))
     assert shown == ([] if tag == "cp311" else ["2.0+cu126"])
 
 
@@ -394,15 +379,11 @@ def test_a_slow_index_does_not_hide_what_runs(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_pre_release_of_another_index_meets_no_requirement() -> None:
     """pip found no release that fits, because the pre-release seemed to fit."""
-    pair = (
-        Index(0, {"kern": {"1.0+cu130": [], "0.9+cu126": []}}),
-        Index(1, {"kern": {"2.0a1": []}}),
-    )
+    first = Index(0, {"kern": {"1.0+cu130": [], "0.9+cu126": []}})
+    second = Index(1, {"kern": {"2.0a1": []}})
     target = Target(version=VERSION, tags=dict.fromkeys(TAGS))
     limits = {"kern": SpecifierSet(">=1.0")}
-    selection = replace(selection_for(target, {}), limits=limits)
-    reader = Reader(Client())
-    component, _ = select(pair, selection=selection, reader=reader, warn=print)
+    component, _ = open_indexes(first, second, target=target, limits=limits)
     shown = versions(asyncio.run(read(component)))
     assert shown == ["1.0+cu130", "0.9+cu126"]
 
@@ -420,11 +401,7 @@ def test_a_label_on_a_late_index(monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     first, late = Index(0, {"kern": {"1.0": []}}), Late(1, {})
     pins = parse_pins(["cu126"])
-    selection = replace(selection_for(None, {}), pins=pins)
-    reader = Reader(Client())
-    component, _ = select(
-        [first, late], selection=selection, reader=reader, warn=warnings.append
-    )
+    component, _ = open_indexes(first, late, pins=pins, warn=warnings.append)
     assert versions(asyncio.run(read(component))) == ["1.0"]
     reason = "another index is late"
     assert warnings == [f"not all labels of kern are known, because {reason}"]

@@ -137,8 +137,8 @@ def test_a_late_index_does_not_delay_the_pages_of_another(
         page = await shown(warnings, first)
         # The build for CUDA 13 cannot run on this machine.
         assert [bool(file.yanked) for file in page.files] == [False, True]
-        # The page of the late index would be judged with these files, so that no file
-        # could be left.
+        # The late page will be judged with these files: if this page were judged now,
+        # perhaps no file would be left on both pages.
         page = await shown(warnings, first, second)
         assert [bool(file.yanked) for file in page.files] == [False, False]
         reason = "no builds of kern are selected, because another index is late"

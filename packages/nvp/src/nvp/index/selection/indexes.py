@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -21,13 +21,16 @@ from nvidia_variant_provider.errors import InputError
 from ...builds.needs import Backend
 from ...builds.page import Build
 from ..http.replies import without_frames
-from ..http.threads import Share
+from ..http.threads import Share, in_thread
 from ..http.urls import TooSlowError, UpstreamError
 from .kept import FOREVER, FRESH, WARNED, Aging
 from .pieces import UNAVAILABLE
 from .reader import may_find_files
 
 T = TypeVar("T")
+
+Required = Mapping[Version, Mapping[str, str]]
+"""Maps each release of a project to its requirements on projects with GPU builds."""
 
 _MOST = 100_000
 """The maximum number of files whose index is cached."""
@@ -66,7 +69,7 @@ _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Known:
+class Known(ABC):
     """What pages share about a project.
 
     :param is_late: whether some evidence is missing, because an index is late.
@@ -86,12 +89,11 @@ class Part(Known):
 
     :param builds: the wheels for this platform or any platform, newest first.
     :param judged: all wheels.
-    :param required: the requirements of each release on projects with GPU builds.
     """
 
     builds: Sequence[Build]
     judged: Sequence[Build]
-    required: Mapping[Version, Mapping[str, str]]
+    required: Required
 
     @property
     def memory(self) -> int:
@@ -103,9 +105,10 @@ class Part(Known):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Followed(Known):
-    """The project, such as torch, that decides the backends of another, and these.
+    """The backend that each release of a project must match.
 
-    :param parts: the wheels of the other project.
+    :param name: the project, such as torch, that decides the backends, if there is one.
+    :param parts: the wheels of the project whose releases these are.
     """
 
     name: str | None
@@ -229,7 +232,7 @@ class Indexes:
     async def once(
         self,
         key: object,
-        given: object,
+        state: Callable[[], object],
         work: Callable[[], Coroutine[Any, Any, K]],
     ) -> K:
         """Return the result of ``work``, or a known one.
@@ -239,10 +242,12 @@ class Indexes:
         last use, so that it does not change between the pages of one installer, but no
         longer than `FRESH`.
 
-        :param given: the data from which the result is made.
+        :param state: returns a value that changes if ``work`` has other input. It is
+            called in a thread.
         """
         if len(self.all) == 1:
             return await work()
+        given = await in_thread(state)
         known, now = self._known.get(key), self._clock()
         is_known = (
             known is not None and known.given == given and now - known.since < FRESH
@@ -258,11 +263,12 @@ class Indexes:
     def _end(self, key: object, known: _Shared, task: asyncio.Task[Any]) -> None:
         """Count the memory of a result, or forget an incomplete one."""
         failed = task.cancelled() or task.exception() or task.result().is_late
-        if self._known.get(key) is known:
+        if self._known.get(key) is not known:
+            return
+        if failed:
             self._known.drop(key)
-            if not failed:
-                memory = task.result().memory
-                self._known.put(key, known._replace(memory=memory))
+        else:
+            self._known.put(key, known._replace(memory=task.result().memory))
 
     def forget(self, key: object) -> None:
         """Forget a result of `once`, because there is new evidence."""
@@ -290,7 +296,7 @@ class Indexes:
 def state_of(page: model.ProjectDetail) -> int:
     """Return a hash of the data of a page on which verdicts depend.
 
-    The URLs of files may have signatures, which differ from reply to reply.
+    URLs do not count, because their signatures differ from reply to reply.
     """
     states = (
         (

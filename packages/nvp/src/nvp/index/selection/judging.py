@@ -47,7 +47,7 @@ from ...knowledge.builds import (
 )
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
-from .indexes import MINUTE
+from .indexes import MINUTE, Required
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
@@ -81,9 +81,6 @@ _NO_PYTHON: frozenset[int] = frozenset()
 
 _REMEMBERED = 256
 """The number of projects whose verdicts are cached for a minute."""
-
-Required = Mapping[Version, Mapping[str, str]]
-"""Maps each release of a project to its requirements on projects with GPU builds."""
 
 _Key = tuple[Version, "str | None"]
 """The key of a build in a release: the version with its label, and the platform."""
@@ -146,7 +143,7 @@ class PageJudge:
         self._every_gpu = every_gpu
         self._limits = limits or Limits()
         self._patience = patience
-        # Verdicts expire, because an index may have failed, and has new releases.
+        # Verdicts expire: an index that failed may answer again, or have new releases.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED,
             MINUTE,

@@ -163,15 +163,15 @@ class BuildJudge:
         followed = await self._follow(project, [*parts.values()], driver)
         everywhere = judged = [*files, *others]
         if followed.is_late or self._indexes.is_late:
-            # Leave a file on this page that installers can take: what the other pages
-            # leave may depend on evidence that is not here yet.
+            # Decide by the builds of this page alone, so that installers can take one
+            # of them: the decisions on other pages may depend on evidence that is late.
             parts, judged = {index: own}, [*files]
         named = self._selection.named.get(project, ())
         target = self._selection.target
         every = {each: part.builds for each, part in parts.items()}
         builds, late = await in_thread(find_candidates, index, every, named, target)
         label = self._selection.pins.get(project)
-        # In threads, because a page may have another limit of Python for each file.
+        # Each file may have its own limit of Python, and limits take long to parse.
         plain = await in_thread(has_plain, judged, project, target)
         early = await in_thread(find_early, judged, project, target)
         decide = partial(
@@ -197,17 +197,20 @@ class BuildJudge:
             by_file[build.file] = Visibility(action="yank", reason=reason)
         if self._selection.several_platforms:
             there = [build for build in own.judged if build.file not in names]
-            elsewhere = partial(find_visibility_elsewhere, driver=driver)
-            by_file |= await in_thread(elsewhere, ours, by_file, there)
+            by_file |= await in_thread(
+                find_visibility_elsewhere, ours, by_file, there, driver=driver
+            )
         left = [b for b in builds if visibility.files[b.file].action == "show"]
-        find_sdists = partial(self._find_sdists, project, files, ours, by_file)
-        by_file |= await in_thread(find_sdists, left)
+        by_file |= await in_thread(
+            self._find_sdists, project, files, ours, by_file, left
+        )
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
             self._warn_of(project, why)
-        find = partial(self._find_exposed, project, everywhere, is_asked=is_asked)
-        by_file |= await in_thread(find, by_file)
+        by_file |= await in_thread(
+            self._find_exposed, project, everywhere, by_file, is_asked=is_asked
+        )
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -230,20 +233,22 @@ class BuildJudge:
         :returns: the builds of each index, in the order of the user; the files of the
             others; and why installers may find other files there.
         """
-        parts, listed, reasons = {index: own}, list[model.File](), list[str]()
+        parts, listed, reason = dict[SimpleRepository, Part](), list[model.File](), ""
         # Wait for GPU builds, because of which CPU builds of this index are yanked.
         is_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
-        for other in (each for each in self._indexes.all if each is not index):
+        for other in self._indexes.all:
+            if other is index:
+                parts[index] = own
+                continue
             page, why = await self._indexes.read(other, project)
-            reasons += [why] if why else []
+            reason = reason or why
             if page is not None:
                 listed += page.files
                 work = self._judge_page(other, project, page)
                 with suppress(LateError):
                     wait = self._indexes.wait(other, work, LATE if is_cpu else LEAST)
                     parts[other] = await wait
-        each = {x: parts[x] for x in self._indexes.all if x in parts}
-        return each, listed, next(iter(reasons), "")
+        return parts, listed, reason
 
     async def inspect(
         self,
@@ -391,7 +396,7 @@ class BuildJudge:
                     is_late=self._indexes.is_late,
                 )
 
-        state = await in_thread(state_of, page)
+        state = partial(state_of, page)
         return await self._indexes.once((index, project), state, judge)
 
     async def _follow(
@@ -408,7 +413,7 @@ class BuildJudge:
             name, backends = found
             return Followed(name=name, backends=backends, parts=parts, is_late=is_late)
 
-        return await self._indexes.once(project, parts, find)
+        return await self._indexes.once(project, lambda: parts, find)
 
     async def _find_backends(
         self, project: str, parts: Sequence[Part], driver: bool
@@ -435,8 +440,9 @@ class BuildJudge:
                 if not pins or str(build.release) in pins
             ]
             label = self._selection.pins.get(name)
-            find = partial(find_visibility, leader, driver=driver, label=label)
-            visibility = await in_thread(find)
+            visibility = await in_thread(
+                find_visibility, leader, driver=driver, label=label
+            )
             texts = {r: each[name] for r, each in required.items() if name in each}
             followed = await in_thread(follow, builds, texts, leader, visibility)
             if followed:

@@ -259,11 +259,11 @@ def find_candidates(
     :param named: the local version labels that the user pinned.
     """
     running: dict[Version, frozenset[int]] = {}
-    for one, builds in every.items():
-        for build in builds if not is_vendor(one) else ():
-            if build.judgement.verdict in RUNNING and not build.withdrawn:
-                pythons = running.get(build.release, frozenset())
-                running[build.release] = pythons | build.pythons
+    own = (x for one, builds in every.items() if not is_vendor(one) for x in builds)
+    for build in own:
+        if build.judgement.verdict in RUNNING and not build.withdrawn:
+            pythons = running.get(build.release, frozenset())
+            running[build.release] = pythons | build.pythons
     final = none = frozenset[int]()
     if not (target and target.pre):
         each = (x for builds in every.values() for x in builds if not x.withdrawn)
@@ -271,8 +271,8 @@ def find_candidates(
     candidates, late = list[Build](), list[Build]()
     for number, (one, builds) in enumerate(every.items()):
         for build in builds:
-            own = running.get(build.release)
-            is_last = own is not None and build.pythons <= own
+            before = running.get(build.release)
+            is_last = before is not None and build.pythons <= before
             if is_vendor(one) and is_last and build.version.local not in named:
                 late += [build] if one is index else []
                 continue
@@ -432,7 +432,7 @@ class NeedsReader:
             requires = parse_requires(metadata)
             logger.info("%s: %d requirements", wheel.file.filename, len(requires))
             requires = requirements_on(requires, wheel.platform, reading.work)
-            # Leave out others, which the event loop would parse again.
+            # Keep only those that count, because the event loop parses them again.
             required = required_projects(requires, PROJECTS, reading.work)
             return required.values(), needs_of_requirements(requires, project)
 
