@@ -108,3 +108,17 @@ def test_a_page_does_not_wait_for_files(
     with serve_answers(slow) as hanging, serve_answers(page) as index:
         url = (index if name == "_IN_ALL" else hanging).url
         assert asyncio.run(read(f"{hanging.url}/file", f"{url}/page")) == b"page"
+
+
+def test_nothing_is_requested_after_the_end() -> None:
+    """Requests that waited for their turn connected while the event loop ended."""
+    with serve_answers({}) as server:
+        client = Client(Settings(trust_env=False))
+
+        async def run() -> None:
+            await client.close()
+            with pytest.raises(UpstreamError, match="the program ends"):
+                await client.only(None).get(f"{server.url}/late")
+
+        asyncio.run(run())
+        assert server.requests == []

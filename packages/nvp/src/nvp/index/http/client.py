@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
@@ -100,6 +101,8 @@ class Client:
         # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
+        # Requests that waited for others must not connect when these are closed.
+        self._ended = threading.Event()
         # The files that a page names must not delay pages of the same server.
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self._page_turns = Turns(_AT_ONCE, _PAGES)
@@ -107,6 +110,7 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._ended.set()
         for client in self._clients.values():
             await client.aclose()
         self._clients.clear()
@@ -359,6 +363,8 @@ class Client:
         proxy = find_proxy(self.settings, url)
         kind = verify, self.logins.identify(url)
         key = kind, proxy, self._nearness
+        if self._ended.is_set():
+            raise UpstreamError("the program ends", url)
         if key not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:
