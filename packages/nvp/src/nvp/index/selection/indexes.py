@@ -129,7 +129,13 @@ class _Shared(NamedTuple):
     given: object
     task: asyncio.Task[Any]
     since: float
+    used: float
     memory: int
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether the result is still used; see `Indexes.once`."""
+        age = now - self.since
+        return age < FRESH or (now - self.used < LATE and age < 2 * FRESH)
 
 
 class Indexes:
@@ -238,9 +244,9 @@ class Indexes:
         """Return the result of ``work``, or a known one.
 
         Pages of a project on several indexes need the same evidence, also if it is
-        incomplete, because a server fails. A result is known for a minute after its
-        last use, so that it does not change between the pages of one installer, but no
-        longer than `FRESH`.
+        incomplete, because a server fails. So that it does not change between the pages
+        of one installer, a result is known for a minute after its last use, or for
+        `LATE` seconds once it is as old as `FRESH`, but no longer than twice `FRESH`.
 
         :param state: returns a value that changes if ``work`` has other input. It is
             called in a thread.
@@ -249,21 +255,20 @@ class Indexes:
             return await work()
         given = await in_thread(state)
         known, now = self._known.get(key), self._clock()
-        is_known = (
-            known is not None and known.given == given and now - known.since < FRESH
-        )
+        is_known = known is not None and known.given == given and known.is_fresh(now)
         if known is None or not is_known:
-            known = _Shared(given, asyncio.create_task(work()), now, BUILD)
-            known.task.add_done_callback(partial(self._end, key, known))
-        self._known.put(key, known)
+            known = _Shared(given, asyncio.create_task(work()), now, now, BUILD)
+            known.task.add_done_callback(partial(self._end, key))
+        self._known.put(key, known._replace(used=now))
         task: asyncio.Task[K] = known.task
         with Share.waits() if is_known else nullcontext():
             return await asyncio.shield(task)
 
-    def _end(self, key: object, known: _Shared, task: asyncio.Task[Any]) -> None:
+    def _end(self, key: object, task: asyncio.Task[Any]) -> None:
         """Count the memory of a result, or forget an incomplete one."""
         failed = task.cancelled() or task.exception() or task.result().is_late
-        if self._known.get(key) is not known:
+        known = self._known.get(key)
+        if known is None or known.task is not task:
             return
         if failed:
             self._known.drop(key)
