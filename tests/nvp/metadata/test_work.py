@@ -36,6 +36,7 @@ from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.renaming import Wheel
 from nvp.index.selection.visibility import PageVerdicts
 from nvp.index.server.served_locks import LockableRelease, LockableWheel, read_lockable
+from nvp.metadata.requirements import Work
 from nvp.wheels.archive import parse_wheel_name
 
 YANKED = Visibility(action="yank", reason="it needs a newer driver")
@@ -281,6 +282,13 @@ def test_tags_of_machines_are_found_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(listed) < 20
 
 
+async def _find_environment() -> Environment:
+    return Environment(
+        cuda_driver_version=CudaVersion(12, 8),
+        gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
+    )
+
+
 def _listed(project: str, versions: Iterable[str], size: int) -> list[model.File]:
     names = (
         f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -316,13 +324,9 @@ def _judge(
     async def read_page(project: str) -> list[model.File]:
         return pages[project]
 
-    async def find_environment() -> Environment:
-        return Environment(
-            cuda_driver_version=CudaVersion(12, 8),
-            gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
-        )
-
-    judge = PageJudge(find_environment, "linux_x86_64", read_metadata, read_page, print)
+    judge = PageJudge(
+        _find_environment, "linux_x86_64", read_metadata, read_page, print
+    )
     files = _listed("kern", (f"1.{number}" for number in range(releases)), 50_000_000)
     found, _ = asyncio.run(judge.judge("kern", files))
     return found, read
@@ -355,6 +359,56 @@ def test_requirements_of_releases_are_parsed_within_limits(
     assert len(read) == 9
     assert 100_000 < sum(parsed) < 1_100_000
     assert 0 < len(in_loop) <= 5 * len(read)
+
+
+def test_requirements_are_compared_beside_other_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A requirement on ``torch===a`` stopped all pages for 14 seconds."""
+    threads = set()
+    select = SpecifierSet.filter
+
+    def selecting(self: SpecifierSet, items: Any, **options: Any) -> Iterator[Any]:
+        threads.add(threading.current_thread())
+        return iter(list(select(self, items, **options)))
+
+    monkeypatch.setattr(SpecifierSet, "filter", selecting)
+    _judge(2, 1)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_comparison_of_texts_takes_more_work() -> None:
+    """``===`` makes a text of each version, which takes 50 times as long."""
+    for clause, some in (("===1.0", 100), ("==1.0", 500)):
+        work, left = Work(), some
+        while work.parses(SpecifierSet(clause), 1000):
+            left -= 1
+        assert left in range(100)
+
+
+def test_metadata_of_a_page_has_a_limit() -> None:
+    """64 wheels with METADATA of 4 MB each took 350 MB, and 20 seconds."""
+    read = []
+
+    async def read_metadata(_: str, file: model.File) -> bytes:
+        read.append(file.filename)
+        head = b"Name: kern\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu13\n"
+        return head + b"Description: \n" + b" x\n" * 1_300_000
+
+    async def read_page(_: str) -> list[model.File]:
+        return []
+
+    warned: list[str] = []
+    judge = PageJudge(
+        _find_environment, "linux_x86_64", read_metadata, read_page, warned.append
+    )
+    labels = (f"1.0+x{number}" for number in range(12))
+    found, _ = asyncio.run(judge.judge("kern", _listed("kern", labels, 50_000_000)))
+    verdicts = [each.judgement.verdict for each in found]
+    assert 1 <= verdicts.count("cannot") <= 4
+    assert warned == [warned[0]]
+    assert warned[0].endswith("METADATA of the page is too large")
 
 
 def test_companions_are_compared_with_each_other_once() -> None:

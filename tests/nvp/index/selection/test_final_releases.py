@@ -146,3 +146,23 @@ def test_other_hardware_is_hidden_without_a_pre_release() -> None:
         item.name for item in page
     }
     assert file == page[0].name
+
+
+def test_a_build_with_an_empty_reason_does_not_replace_others() -> None:
+    """uv counts it as yanked, and got neither this build nor the newest release."""
+    page = [wheel("2.5+cpu"), wheel("2.0+cu126", yanked=True), wheel("0.5")]
+    index = index_of(0, page)
+    index.pages = {"kern": index.pages["kern"].replace("CVE", "")}
+    shown = [file.filename for file in show([index], None, {}) if not file.yanked]
+    assert page[0].name in shown
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("early", [[], [wheel("2.1rc1+cu126")]])
+def test_a_small_wheel_on_another_index_replaces_nothing(
+    early: list[Item], known: bool
+) -> None:
+    """A stranger's wheel of 800 bytes was installed in place of the user's own one."""
+    own, placeholder = wheel("2.0+cu130"), anywhere("0.0.1")
+    for pages in ([[own, *early], [placeholder]], [[own, *early, placeholder]]):
+        assert compare(pages, "", known=known) == (own, own)

@@ -393,11 +393,11 @@ def required_projects(
 
     from ..metadata.requirements import parse_requirement
 
-    wanted = frozenset(projects)
+    wanted = tuple(projects)
     required: dict[str, str] = {}
     for text in requires:
         # The parser is slow, and a wheel may have hundreds of requirements.
-        if not any(canonicalize_name(text).startswith(name) for name in wanted):
+        if not canonicalize_name(text).startswith(wanted):
             continue
         if work is not None and not work.take(4 * len(text)):
             break

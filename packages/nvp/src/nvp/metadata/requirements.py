@@ -10,9 +10,8 @@ markers")::
 
 No released installer can read the four variant markers. They depend only on the
 selected label and the machine, so `evaluate_requirement` resolves them and leaves every
-other marker to the installer: the example becomes
-``nvidia-cudnn-cu12; os_name == "posix"`` for a CUDA build, and is dropped for the null
-variant.
+other marker to the installer. A CUDA build requires
+``nvidia-cudnn-cu12; os_name == "posix"``, and the null variant does not require it.
 """
 
 from __future__ import annotations
@@ -310,11 +309,8 @@ class _Parser:
             compare = _LABEL_OPERATORS.get(operation)
             if compare is None:
                 raise self._error(f"{written}: {operation} is not defined for {name}")
-            return (
-                compare(self._variant.label, text)
-                if name == left
-                else compare(text, self._variant.label)
-            )
+            own = self._variant.label
+            return compare(own, text) if name == left else compare(text, own)
         if name == left or operation not in ("in", "not in"):
             raise self._error(
                 f'{written}: {name} is a set: write "..." in {name} or not in'
@@ -367,7 +363,6 @@ _LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
 }
 """The operators that PyPA's specification defines for strings that are not versions."""
 
-
 _SYSTEMS = {
     "linux": {"platform_system": "Linux", "sys_platform": "linux", "os_name": "posix"},
     "win": {"platform_system": "Windows", "sys_platform": "win32", "os_name": "nt"},
@@ -401,12 +396,17 @@ class Work:
 
     def parses(self, clauses: SpecifierSet, versions: int = 0) -> bool:
         """Use up the steps to parse clauses and compare them with some versions."""
-        return self.take((1 + len(clauses)) * (_FOR_CLAUSE + versions))
+        return self.take((1 + len(clauses)) * _FOR_CLAUSE + _steps(clauses) * versions)
 
     def allows(self, clauses: SpecifierSet, version: Version) -> bool:
         """Return whether clauses allow a version; ``False`` if no steps are left."""
-        taken = self.take(1 + len(clauses))
+        taken = self.take(_steps(clauses))
         return taken and clauses.contains(version, prereleases=True)
+
+
+def _steps(clauses: SpecifierSet) -> int:
+    """Return the steps to compare a version, of which ``===`` makes a text."""
+    return 1 + sum(50 if each.operator == "===" else 1 for each in clauses)
 
 
 def extras_of(text: str) -> set[str]:

@@ -17,15 +17,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.machine.environment import (
-    ComputeCapability,
-    Environment,
-)
+from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
 
-from ...builds.needs import (
-    Backend,
-    needs_of_name,
-)
+from ...builds.needs import Backend, needs_of_name
 from ...builds.page import Build, PageVisibility, find_visibility
 from ...builds.stepping_back import Limits
 from ...builds.verdicts import (
@@ -39,12 +33,7 @@ from ...builds.verdicts import (
     not_asked,
     refusal_of_driver,
 )
-from ...knowledge.builds import (
-    PROJECTS,
-    Needs,
-    find_neighbours,
-    required_projects,
-)
+from ...knowledge.builds import PROJECTS, Needs, find_neighbours, required_projects
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
 from .indexes import MINUTE, Required
@@ -186,8 +175,13 @@ class PageJudge:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
         if not self._may_hold_builds(project, wheels):
-            wheels.sort(key=lambda wheel: wheel.release, reverse=True)
-            return [wheel.judged(UNKNOWN, pythons_of(wheel)) for wheel in wheels]
+            # A small final wheel may only reserve the name that another index has.
+            return [
+                wheel.judged(UNKNOWN, pythons_of(wheel))
+                if is_large(wheel.file) or wheel.release.is_prerelease
+                else wheel.judged(UNKNOWN)
+                for wheel in sorted(wheels, key=lambda w: w.release, reverse=True)
+            ]
         reading.environment = await self._find_environment()
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
@@ -305,12 +299,15 @@ class PageJudge:
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
             needs = named
-        uses_gpu = needs is None or needs.gpu
         # The table also covers platform-independent wheels with GPU requirements, such
         # as sglang's.
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
-        if asks and uses_gpu and (known or self._may_be_read(first)):
+        if (
+            asks
+            and (needs is None or needs.gpu)
+            and (known or self._may_be_read(first))
+        ):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
@@ -371,19 +368,22 @@ class PageJudge:
         if required:
             seen = reading.required.setdefault(project, {})
             seen.setdefault(release, {}).update(required)
-        by_pin = refused = None
+        by_pin: Judgement | None = None
+        refused: Judgement | None = None
         fits: list[bool] = []
-        for name, text in required.items():
-            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
-                continue
-            judged = await self._judge_required(name, (*asked_by, project), reading)
+
+        def compare(
+            name: str, text: str, judged: Mapping[Version, Sequence[Judgement]]
+        ) -> bool:
+            """Compare a requirement with releases; return whether the next counts."""
+            nonlocal by_pin, refused
             parsed = parse_requirement(text)
             steps = _FILTERS * sum(map(len, judged.values()))
             if parsed and not work.parses(parsed.specifier, steps):
-                break
+                return False
             refusal = find_refusal(text, judged)
             fit = self._limits.find_fit(name, text, judged, work)
-            fits += [] if fit is None else [fit]
+            fits.extend([] if fit is None else [fit])
             if refusal is not None:
                 refused = refused or Judgement(
                     verdict="cannot",
@@ -392,10 +392,18 @@ class PageJudge:
                     cuda=needs.cuda,
                 )
                 if fit is None:
-                    break
-            lacking |= dict.fromkeys(sorted(find_lacking(text, judged)), name)
+                    return False
+            lacking.update(dict.fromkeys(sorted(find_lacking(text, judged)), name))
             near = find_neighbours(project, release, self._platform)
             by_pin = by_pin or judge_by_pin(text, judged, reading.environment, near)
+            return True
+
+        for name, text in required.items():
+            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
+                continue
+            judged = await self._judge_required(name, (*asked_by, project), reading)
+            if not await in_thread(compare, name, text, judged):
+                break
         silent = needs.evidence == "metadata" and needs.cuda is None
         judgement = refused or (by_pin if silent else None)
         return judgement, all(fits) if fits else None

@@ -169,9 +169,10 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         target = self._selection.target
         every = {each: part.builds for each, part in parts.items()}
-        builds, late = await in_thread(find_candidates, index, every, named, target)
         label = self._selection.pins.get(project)
-        # Each file may have its own limit of Python, and limits take long to parse.
+        builds, late = await in_thread(
+            find_candidates, index, every, named, label, target
+        )
         plain = await in_thread(has_plain, judged, project, target)
         early = await in_thread(find_early, judged, project, target)
         decide = partial(
@@ -235,7 +236,8 @@ class BuildJudge:
         """
         parts, listed, reason = dict[SimpleRepository, Part](), list[model.File](), ""
         # Wait for GPU builds, because of which CPU builds of this index are yanked.
-        is_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
+        has_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
+        seconds = LATE if has_cpu else LEAST
         for other in self._indexes.all:
             if other is index:
                 parts[index] = own
@@ -246,8 +248,7 @@ class BuildJudge:
                 listed += page.files
                 work = self._judge_page(other, project, page)
                 with suppress(LateError):
-                    wait = self._indexes.wait(other, work, LATE if is_cpu else LEAST)
-                    parts[other] = await wait
+                    parts[other] = await self._indexes.wait(other, work, seconds)
         return parts, listed, reason
 
     async def inspect(
@@ -405,19 +406,18 @@ class BuildJudge:
         """Find the backends that the builds of a project on all indexes must match."""
 
         async def find() -> Followed:
-            found: tuple[str | None, Mapping[Version, Backend]] = None, {}
+            name, backends = None, dict[Version, Backend]()
             with suppress(asyncio.TimeoutError):
                 finding = self._find_backends(project, parts, driver)
-                found = await asyncio.wait_for(finding, PATIENCE)
+                name, backends = await asyncio.wait_for(finding, PATIENCE)
             is_late = self._indexes.is_late or any(x.is_late for x in parts)
-            name, backends = found
             return Followed(name=name, backends=backends, parts=parts, is_late=is_late)
 
         return await self._indexes.once(project, lambda: parts, find)
 
     async def _find_backends(
         self, project: str, parts: Sequence[Part], driver: bool
-    ) -> tuple[str | None, Mapping[Version, Backend]]:
+    ) -> tuple[str | None, dict[Version, Backend]]:
         """Find the required project, such as torch, that decides the backends.
 
         :returns: the name of that project, and the required backend of each release.
@@ -446,5 +446,5 @@ class BuildJudge:
             texts = {r: each[name] for r, each in required.items() if name in each}
             followed = await in_thread(follow, builds, texts, leader, visibility)
             if followed:
-                return name, followed
+                return name, dict(followed)
         return None, {}

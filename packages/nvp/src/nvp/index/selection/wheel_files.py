@@ -160,23 +160,15 @@ def find_installable(
     find = _finder(target)
     found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
     for wheel in wheels:
-        file = wheel.file
-        if wheel.platform is None and has_builds and not is_large(file):
+        if wheel.platform is None and has_builds and not is_large(wheel.file):
             continue
-        if not file.yanked and (pythons := find(wheel)):
+        if not is_yanked(wheel.file) and (pythons := find(wheel)):
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
-    # Ignore old wheels without an upper limit for Python: they do not show that the
-    # project supports a newer Python.
-    last = max(
-        (
-            max(pythons)
-            for wheel, pythons in final or found
-            if wheel.release == newest or len(pythons) == 1
-        ),
-        default=0,
-    )
+    # An old wheel without an upper limit does not show support for a newer Python.
+    some = (p for wheel, p in final or found if wheel.release == newest or len(p) == 1)
+    last = max(map(max, some), default=0)
     every = frozenset(range(last + 1))
     early = every if target and target.pre else every.difference(*(p for _, p in final))
     return {
@@ -191,8 +183,7 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
 
     A release with only wheels for others, such as macOS, cannot be installed there.
     """
-    tags = ((build, build.file.rpartition("-")[2]) for build in builds)
-    return [build for build, tag in tags if is_for_platform(tag, platform)]
+    return [x for x in builds if is_for_platform(x.file.rpartition("-")[2], platform)]
 
 
 def has_plain(files: Iterable[model.File], project: str, target: Target | None) -> bool:
@@ -248,6 +239,7 @@ def find_candidates(
     index: SimpleRepository,
     every: Mapping[SimpleRepository, Sequence[Build]],
     named: Collection[str],
+    label: str | None,
     target: Target | None,
 ) -> tuple[list[Build], list[Build]]:
     """Find the builds to choose from, and those of an index that come after them.
@@ -257,9 +249,12 @@ def find_candidates(
 
     :param every: the builds of a project on each index.
     :param named: the local version labels that the user pinned.
+    :param label: the label that the user requested; see `find_visibility`.
     """
     running: dict[Version, frozenset[int]] = {}
-    own = (x for one, builds in every.items() if not is_vendor(one) for x in builds)
+    own = [x for one, builds in every.items() if not is_vendor(one) for x in builds]
+    if label and any(x.has_label(label) for builds in every.values() for x in builds):
+        own = [x for x in own if x.has_label(label)]
     for build in own:
         if build.judgement.verdict in RUNNING and not build.withdrawn:
             pythons = running.get(build.release, frozenset())
@@ -345,6 +340,8 @@ class Reading:
     :param judged: the verdicts on the required projects, by release.
     :param turns: held while a required project is judged, one for each depth.
     :param work: the remaining work for all requirements of the page.
+    :param size: the size of METADATA that may still be parsed, in bytes.
+    :param few: held while METADATA of a wheel is in memory.
     """
 
     wheels: int
@@ -354,6 +351,8 @@ class Reading:
     judged: dict[str, Mapping[Version, list[Judgement]]] = field(default_factory=dict)
     turns: Sequence[asyncio.Lock] = ()
     work: Work = field(default_factory=Work)
+    size: int = 16 * 1024 * 1024
+    few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     @property
     def seconds(self) -> float:
@@ -369,8 +368,7 @@ class Reading:
 class NeedsReader:
     """Derives GPU requirements of wheels from METADATA, a few wheels at a time.
 
-    :param warn: called with a sentence when METADATA cannot be used, once for each
-        project.
+    :param warn: called with a sentence, once for each project with unusable METADATA.
     :param patience: the time limit for the METADATA of a page in seconds.
     """
 
@@ -391,15 +389,13 @@ class NeedsReader:
         :param known: the requirements from other evidence.
         :returns: the requirements from METADATA, or else ``known``.
         """
-        name = wheel.file.filename
         if reading.is_over:
             return known
+        name = wheel.file.filename
         reading.wheels -= 1
         try:
-            # asyncio.timeout() requires Python 3.11.
-            requires, needs = await asyncio.wait_for(
-                self._read_in_turn(project, wheel, reading), reading.seconds
-            )
+            work = self._read_in_turn(project, wheel, reading)
+            requires, needs = await asyncio.wait_for(work, reading.seconds)
         except (asyncio.TimeoutError, TooSlowError) as error:
             # Skip the rest of the page, which would also time out.
             reading.wheels = 0
@@ -420,15 +416,12 @@ class NeedsReader:
             # The wheel's own code is unknown: judge it by the builds that it requires.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
         # The label of an extension names its torch release, which METADATA may lack.
-        labelled = known.requires if known is not None else ()
-        return replace(needs, requires=(*requires, *labelled))
+        return replace(needs, requires=(*requires, *(known.requires if known else ())))
 
     async def _read_in_turn(
         self, project: str, wheel: OrdinaryWheel, reading: Reading
     ) -> tuple[Iterable[str], Needs | None]:
-        metadata = await self._read_metadata(project, wheel.file)
-
-        def read() -> tuple[Iterable[str], Needs | None]:
+        def parse(metadata: bytes) -> tuple[Iterable[str], Needs | None]:
             requires = parse_requires(metadata)
             logger.info("%s: %d requirements", wheel.file.filename, len(requires))
             requires = requirements_on(requires, wheel.platform, reading.work)
@@ -436,9 +429,18 @@ class NeedsReader:
             required = required_projects(requires, PROJECTS, reading.work)
             return required.values(), needs_of_requirements(requires, project)
 
-        # Parse one METADATA at a time: it may take half a second of a thread.
-        async with self._one:
-            return await asyncio.to_thread(read)
+        async with reading.few:
+            if reading.seconds <= 0:
+                raise asyncio.TimeoutError
+            metadata = await self._read_metadata(project, wheel.file)
+            reading.size -= len(metadata)
+            if reading.size < 0:
+                reading.until = 0.0
+                metadata = b""  # the error refers to it, until it is garbage
+                raise InputError("METADATA of the page is too large")
+            # Parse one METADATA at a time: it may take half a second of a thread.
+            async with self._one:
+                return await asyncio.to_thread(parse, metadata)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
         if self._warned.get(project):
