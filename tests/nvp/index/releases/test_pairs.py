@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.command import Run
+from support.proxy import serve_proxy
+from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.errors import UsageError
@@ -178,3 +180,28 @@ def test_the_report_is_that_of_the_function(run: Run, index: Path) -> None:
     data = api.matrix(project="torch==2.15.0", index_url=str(index)).to_dict()
     outcome = run("matrix", "torch==2.15.0", "--index-url", index, "--json")
     assert json.loads(outcome.out)["data"] == data
+
+
+def test_metadata_is_read_for_both_states_of_an_index(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA of the new state was not read, so no loss of a build was found."""
+    pages, answers = [], dict[str, Answer]()
+    for version, cuda in (("1.0", 12), ("2.0", 13)):
+        name = f"kern-{version}-{TAG}.whl"
+        url = f"http://files.example/{name}"
+        entry = {"filename": name, "url": url, "hashes": {}, "size": 2_000_000}
+        files = [{**entry, "core-metadata": True}]
+        page = {"meta": {"api-version": "1.0"}, "name": "kern", "files": files}
+        pages.append(tmp_path / f"{version}.json")
+        pages[-1].write_text(json.dumps(page))
+        lines = f"Name: kern\nVersion: {version}\nRequires-Dist: nvidia-cublas-cu{cuda}"
+        body = f"Metadata-Version: 2.1\n{lines}\n".encode()
+        answers[f"/{name}.metadata"] = Answer(body=body)
+    with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("PIP_TRUSTED_HOST", "files.example")
+        outcome = run("diff", *pages)
+    assert outcome.code == 1
+    assert "could not be read" not in outcome.err
+    assert "lost: 1.0 -> none" in outcome.out
