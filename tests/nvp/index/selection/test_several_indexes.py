@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from simple_repository import model
-from support.exposed import TAGS, VERSION, Item, pick, selection_for, wheel
+from support.exposed import TAGS, VERSION, Item, index_of, pick, selection_for, wheel
 from support.label_index import Pages
 from support.loopback import JSON
 
@@ -27,8 +27,8 @@ from nvp.index.http.client import Client
 from nvp.index.http.urls import UpstreamError
 from nvp.index.selection import indexes, options, visibility, wheel_files
 from nvp.index.selection.component import VariantRepository, select
-from nvp.index.selection.indexes import Followed, Indexes, Part
-from nvp.index.selection.options import Target, parse_pins
+from nvp.index.selection.indexes import Followed, Indexes, Part, state_of
+from nvp.index.selection.options import Pins, Target, parse_pins
 from nvp.index.selection.reader import Reader
 
 Builds = Mapping[str, Sequence[str]]
@@ -236,16 +236,38 @@ def test_what_is_shared_does_not_change_while_it_is_used() -> None:
 
         await use(0, 54, 62, 121, *range(500, 1095, 50))
         assert made == [0, 500]
-        await use(1095, 1101, 1110, 1124)  # one installer reads its pages
+        await use(1095, 1101, 1140)  # one installer reads its pages
         assert made == [0, 500]
-        await use(1139)
-        assert made == [0, 500, 1139]
-        await use(*range(1149, 2400, 10))  # there is always one
-        assert made == [0, 500, 1139, 2339]
+        await use(1185)
+        assert made == [0, 500, 1185]
+        await use(*range(1195, 2400, 10))  # there is always one
+        assert made == [0, 500, 1185, 2385]
         await every.once("kern", lambda: 1, work)  # the page has changed
-        assert made[4:] == [2399]
+        assert made[4:] == [2395]
 
     asyncio.run(run())
+
+
+def test_what_is_shared_changes_with_each_yanked_file() -> None:
+    """A file with an empty reason, which uv counts as yanked, changed nothing."""
+    index = index_of(0, [wheel("1.0+cu126", yanked=True)])
+    text = index.pages["kern"]
+    states = []
+    for reason in ('"CVE"', '""', "false"):
+        index.pages = {"kern": text.replace('"CVE"', reason)}
+        states.append(state_of(asyncio.run(index.get_project_page("kern"))))
+    assert len({*states}) == 3
+
+
+@pytest.mark.parametrize("label", ["cu126", None])
+def test_a_label_that_a_vendor_has(label: str | None) -> None:
+    """Its build was passed over for one that the label excludes."""
+    own, vendor = Index(0, {"kern": {"2.0+cu128": []}}), Index(1, {})
+    vendor.pages = {"kern": own.pages["kern"].replace("cu128", "cu126")}
+    vars(vendor)["is_vendor"] = True
+    components = open_indexes(own, vendor, pins=Pins(everywhere=label))
+    shown = [versions(asyncio.run(read(component))) for component in components]
+    assert shown == ([[], ["2.0+cu126"]] if label == "cu126" else [["2.0+cu128"], []])
 
 
 def test_a_required_project_on_a_page_that_only_others_can_read() -> None:

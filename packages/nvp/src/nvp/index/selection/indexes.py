@@ -20,6 +20,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend
 from ...builds.page import Build
+from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
 from ..http.threads import Share, in_thread
 from ..http.urls import TooSlowError, UpstreamError
@@ -46,6 +47,11 @@ MINUTE = 60.0
 
 LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
+
+
+_QUIET = 3 * LATE
+"""The longest time between the requests of an installer for two pages of a project: pip
+waits for the first page, which may wait for two indexes."""
 
 
 class LateError(TooSlowError):
@@ -135,7 +141,7 @@ class _Shared(NamedTuple):
     def is_fresh(self, now: float) -> bool:
         """Return whether the result is still used; see `Indexes.once`."""
         age = now - self.since
-        return age < FRESH or (now - self.used < LATE and age < 2 * FRESH)
+        return age < FRESH or (now - self.used < _QUIET and age < 2 * FRESH)
 
 
 class Indexes:
@@ -246,7 +252,7 @@ class Indexes:
         Pages of a project on several indexes need the same evidence, also if it is
         incomplete, because a server fails. So that it does not change between the pages
         of one installer, a result is known for a minute after its last use, or for
-        `LATE` seconds once it is as old as `FRESH`, but no longer than twice `FRESH`.
+        `_QUIET` seconds once it is as old as `FRESH`, but no longer than twice `FRESH`.
 
         :param state: returns a value that changes if ``work`` has other input. It is
             called in a thread.
@@ -307,7 +313,7 @@ def state_of(page: model.ProjectDetail) -> int:
         (
             file.filename,
             file.size,
-            file.yanked,
+            file.yanked or is_yanked(file),
             file.requires_python,
             repr(file.hashes),
             repr(file.dist_info_metadata),
