@@ -89,9 +89,9 @@ def test_limits_are_compared_with_a_part_of_the_builds(steps: list[int]) -> None
     files = {each.file: YANKED for each in builds}
     decided = []
 
-    def decide(some: Any) -> dict[str, Visibility]:
+    def decide(some: Any) -> PageVisibility:
         decided.append(len(some))
-        return {}
+        return PageVisibility(files={}, newest=None, backends={})
 
     _, taken = limits.find_left("kern", builds, files, decide)
     assert taken == builds[-1]

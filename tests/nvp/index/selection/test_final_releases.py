@@ -166,3 +166,14 @@ def test_a_small_wheel_on_another_index_replaces_nothing(
     own, placeholder = wheel("2.0+cu130"), anywhere("0.0.1")
     for pages in ([[own, *early], [placeholder]], [[own, *early, placeholder]]):
         assert compare(pages, "", known=known) == (own, own)
+
+
+@pytest.mark.parametrize("version", ["2.0", "1.0", "1.0+cu126"])
+def test_a_wheel_for_musl_replaces_nothing(version: str) -> None:
+    """pip found no wheel that it can install, because NVIDIA's libraries need glibc."""
+    own, musl = (
+        wheel("2.0+cu130"),
+        wheel(version, tag="cp311-cp311-musllinux_1_2_x86_64"),
+    )
+    for pages in ([[own, musl]], [[own], [musl]]):
+        assert compare(pages, "", known=False) == (own, own)

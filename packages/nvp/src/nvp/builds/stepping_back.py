@@ -396,7 +396,7 @@ class Limits:
         project: str,
         builds: Sequence[Build],
         files: Mapping[str, Visibility],
-        decide: Callable[[Sequence[Build]], Mapping[str, Visibility]],
+        decide: Callable[[Sequence[Build]], PageVisibility],
     ) -> tuple[dict[str, Visibility], Build | None]:
         """Find files to show because the requirements leave no build that runs.
 
@@ -434,7 +434,7 @@ class Limits:
             # installers select them anyway, and print the reason.
             is_forced = limit is not None and refused and _is_exact(limit)
             if not is_forced and work.take(_FOR_DECISION * len(left)):
-                changed |= decide(left)
+                changed |= decide(left).files
         refused_last = [b for b in taken if b.judgement.verdict == "cannot"]
         return changed, max(refused_last, key=lambda b: b.version, default=None)
 

@@ -373,7 +373,7 @@ def without_gpu(project: str, platform: str | None) -> str:
 def is_for_platform(text: str, platform: str) -> bool:
     """Return whether the platform tag of a wheel may match a platform.
 
-    The versions of glibc, musl and macOS are ignored.
+    The versions of glibc and macOS are ignored; NVIDIA's libraries need glibc.
 
     :param text: the platform tag, or the end of a wheel's name, as in `platform_of`.
     :param platform: the platform, such as ``linux_x86_64`` or ``win_amd64``.
@@ -382,8 +382,8 @@ def is_for_platform(text: str, platform: str) -> bool:
     for tag in text.removesuffix(".whl").split("."):
         if tag in ("any", platform):
             return True
-        # such as manylinux_2_28_x86_64, manylinux2014_x86_64, musllinux_1_2_x86_64
-        if system == "linux" and "linux" in tag and tag.endswith(f"_{machine}"):
+        # such as manylinux_2_28_x86_64, manylinux2014_x86_64
+        if tag.startswith((system, f"many{system}")) and tag.endswith(f"_{machine}"):
             return True
         if system == tag.partition("_")[0] == "macosx":
             return True

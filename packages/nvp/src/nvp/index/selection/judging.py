@@ -57,19 +57,16 @@ _MOST_READ = 64
 consecutive releases that require a newer torch than drivers for CUDA 12 can run."""
 
 PATIENCE = 20.0
-"""The time limit for all METADATA of a page in seconds, because an installer is
-waiting."""
+"""The time limit for all METADATA of a page in seconds: an installer is waiting."""
 
 _DEEPEST = 2
 """The maximum depth of requirements: vllm needs torchvision, which needs torch."""
 
-_FILTERS = 4
-"""How often a requirement is compared with each release of its project."""
+_FILTERS = 4  # how often a requirement is compared with each release of its project
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
-_REMEMBERED = 256
-"""The number of projects whose verdicts are cached for a minute."""
+_REMEMBERED = 256  # the number of projects whose verdicts are cached for a minute
 
 _Key = tuple[Version, "str | None"]
 """The key of a build in a release: the version with its label, and the platform."""
@@ -89,8 +86,7 @@ class PageJudge:
         querying a driver is slow and most projects have no builds.
     :param platform: the target platform, such as ``linux_x86_64``. Wheels for other
         platforms are judged without requests.
-    :param warn: called with a sentence when METADATA cannot be used, once for each
-        project.
+    :param warn: called with a sentence, once for each project with unusable METADATA.
     :param find_visible: finds the visibility of the builds of a required project.
     :param folder_of: returns the backend of a file, from the URL of its index.
     :param find_inspected: returns cached results of `inspect`.
@@ -174,7 +170,7 @@ class PageJudge:
         def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
-        if not self._may_hold_builds(project, wheels):
+        if not await in_thread(self._may_hold_builds, project, wheels):
             # A small final wheel may only reserve the name that another index has.
             return [
                 wheel.judged(UNKNOWN, pythons_of(wheel))
@@ -437,8 +433,8 @@ class PageJudge:
         shown = self._find_visible(project, builds).files
         for build in builds:
             foreign = build.backend is not None and build.backend.is_foreign
-            ours = build.platform == self._platform and build.installable
-            if ours and not foreign:
+            is_ours = build.platform == self._platform and build.installable
+            if is_ours and not foreign:
                 judgement, each = build.judgement, shown[build.file]
                 if judgement.verdict == "cpu" and each.action != "show":
                     # Refuse hidden builds, which an exact pin would allow.
@@ -446,5 +442,9 @@ class PageJudge:
                         judgement, verdict="cannot", reasons=(each.reason,)
                     )
                 judged.setdefault(build.release, {})[judgement] = None
+        # pip takes a yanked release that a build pins, and uv takes none.
+        ours = (b for b in builds if b.withdrawn and b.platform == self._platform)
+        refused = Judgement(verdict="cannot", reasons=("its index has yanked it",))
+        yanked = {build.release: [refused] for build in ours}
         # Keep equal verdicts once: a release may have thousands of builds.
-        return {release: list(each) for release, each in judged.items()}
+        return yanked | {release: list(each) for release, each in judged.items()}

@@ -186,8 +186,8 @@ class BuildJudge:
         )
         visibility = await in_thread(decide, builds)
         if driver and self._selection.limits is not None:
-            stays, taken = self._limits.find_left(
-                project, builds, visibility.files, lambda some: decide(some).files
+            stays, taken = await in_thread(
+                self._limits.find_left, project, builds, visibility.files, decide
             )
             visibility = replace(visibility, files={**visibility.files, **stays})
             await self._note_required(project, files, taken)
