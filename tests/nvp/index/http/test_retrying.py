@@ -112,16 +112,13 @@ def test_a_page_does_not_wait_for_files(
 
 def test_nothing_is_requested_after_the_end() -> None:
     """Requests that waited for their turn connected while the event loop ended."""
-    with serve_answers({"/early": Answer(body=b"page")}) as server:
+    with serve_answers({}) as server:
         client = Client(Settings(trust_env=False))
 
         async def run() -> None:
-            for _ in range(2):
-                await client.only(None).get(f"{server.url}/early")
             await client.close()
             with pytest.raises(UpstreamError, match="the program ends"):
                 await client.only(None).get(f"{server.url}/late")
 
         asyncio.run(run())
-        asyncio.run(run())  # such as for the next table
-        assert server.requests == ["/early whole"] * 4
+        assert server.requests == []

@@ -11,6 +11,7 @@ from support.exposed import (
     anywhere,
     compare,
     index_of,
+    pick,
     show,
     source,
     wheel,
@@ -159,13 +160,20 @@ def test_a_build_with_an_empty_reason_does_not_replace_others() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("early", [[], [wheel("2.1rc1+cu126")]])
-def test_a_small_wheel_on_another_index_replaces_nothing(
-    early: list[Item], known: bool
+@pytest.mark.parametrize("size", ["900", "0", "2000000"])
+def test_a_wheel_without_gpu_code_on_another_index_replaces_nothing(
+    early: list[Item], known: bool, size: str
 ) -> None:
     """A stranger's wheel of 800 bytes was installed in place of the user's own one."""
     own, placeholder = wheel("2.0+cu130"), anywhere("0.0.1")
-    for pages in ([[own, *early], [placeholder]], [[own, *early, placeholder]]):
-        assert compare(pages, "", known=known) == (own, own)
+    target = Target(version="3.11.7", tags=dict.fromkeys(TAGS)) if known else None
+    other = index_of(1, [placeholder])
+    text = other.pages["kern"]
+    assert '"size": 900' in text
+    other.pages = {"kern": text.replace('"size": 900', f'"size": {size}')}
+    files = show([index_of(0, [own, *early]), other], target, {})
+    found = pick(files, "", pre=False, sources=False)
+    assert found == f"https://files.example/0/{own.name}"
 
 
 @pytest.mark.parametrize("version", ["2.0", "1.0", "1.0+cu126"])

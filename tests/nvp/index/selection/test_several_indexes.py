@@ -175,11 +175,8 @@ def test_a_page_with_a_deep_key() -> None:
         deep = {"a": deep}
     pair = Index(0, {"kern": {"1.0": []}}), Index(1, {"kern": {"1.0": []}}, extra=deep)
     component, _ = open_indexes(*pair)
-
-    async def run() -> list[list[str]]:
-        return [versions(await read(component)) for _ in range(2)]
-
-    assert asyncio.run(run()) == [["1.0"], ["1.0"]]
+    for _ in range(2):
+        assert versions(asyncio.run(read(component))) == ["1.0"]
 
 
 def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,21 +281,6 @@ def test_a_required_project_on_a_page_that_only_others_can_read() -> None:
     for second, shown in ((Index(1, {}), ["1.0+cu126"]), (Odd(1, {}), [*kern])):
         component, _ = open_indexes(first, second)
         assert versions(asyncio.run(read(component))) == shown
-
-
-@pytest.mark.parametrize("also", [False, True])
-def test_a_build_whose_torch_is_yanked_does_not_replace_others(also: bool) -> None:
-    """Installers got that torch, because only this build could run."""
-    kern: Builds = {"2.0+cu130": ["torch==2.10.0"], "1.0+cu126": ["torch==2.9.0"]}
-    torch: Builds = {"2.10.0+cu126": [], "2.9.0+cu126": []}
-    first = Index(0, {"kern": kern, "torch": torch})
-    document = json.loads(first.pages["torch"])
-    document["files"][1]["yanked"] = "CVE"
-    first.pages = {**first.pages, "torch": json.dumps(document)}
-    others: Builds = {"2.9.0+cu118": []} if also else {}
-    component, _ = open_indexes(first, Index(1, {"torch": others}))
-    shown = ["1.0+cu126"] if also else [*kern]
-    assert versions(asyncio.run(read(component))) == shown
 
 
 def test_limits_of_python_do_not_stop_other_pages(

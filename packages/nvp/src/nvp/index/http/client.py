@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
@@ -17,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
 import httpx
 
@@ -102,15 +102,15 @@ class Client:
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
         # Requests that waited for others must not connect when these are closed.
-        self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        self._ended = threading.Event()
         # The files that a page names must not delay pages of the same server.
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self._page_turns = Turns(_AT_ONCE, _PAGES)
         self.parsing = asyncio.Lock()  # held while a page of over 256 KiB is parsed
 
     async def close(self) -> None:
-        """Close all connections; only another event loop may use the client again."""
-        self._ended.add(asyncio.get_running_loop())
+        """Close all connections; later requests fail."""
+        self._ended.set()
         for client in self._clients.values():
             await client.aclose()
         self._clients.clear()
@@ -363,7 +363,7 @@ class Client:
         proxy = find_proxy(self.settings, url)
         kind = verify, self.logins.identify(url)
         key = kind, proxy, self._nearness
-        if asyncio.get_running_loop() in self._ended:
+        if self._ended.is_set():
             raise UpstreamError("the program ends", url)
         if key not in self._clients:
             # Load the certificates of the system only once, because loading is slow.

@@ -95,20 +95,21 @@ def list_releases(
     pins = parse_pins(labels)
     if pins.everywhere is not None and name not in pins.projects:
         pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
-    sources = open_sources(indexes, environ, cache)
-    from .reading import read_tables
-
-    selection = Selection(
-        machine=lambda: environment,
-        pins=pins,
-        target=sources.interpreter.target,
-        every_gpu=every_gpu,
-        environ=environ,
-    )
     notes: list[str] = []
-    if vendor_indexes:
-        sources = sources.with_vendors(selection, notes.append)
-    (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
+    with open_sources(indexes, environ, cache) as opened:
+        from .reading import read_tables
+
+        selection = Selection(
+            machine=lambda: environment,
+            pins=pins,
+            target=opened.interpreter.target,
+            every_gpu=every_gpu,
+            environ=environ,
+        )
+        sources = opened
+        if vendor_indexes:
+            sources = opened.with_vendors(selection, notes.append)
+        (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
     table = replace(table, extras=tuple(extras))
     if vendor_indexes:
         return replace(table, notes=(*table.notes, *notes))
@@ -219,10 +220,9 @@ class ProjectJudge:
         :raises InputError: the project or the release is on no readable index.
         :raises UsageError: there is no index.
         """
-        sources = open_sources(self.indexes, self.environ, self.cache)
-        if version is not None:
-            sources = sources.only(project, Version(version))
-        tables = self._read(project, sources, environments)
+        with open_sources(self.indexes, self.environ, self.cache) as opened:
+            sources = opened.only(project, Version(version)) if version else opened
+            tables = self._read(project, sources, environments)
         if version is not None and tables and not any(t.releases for t in tables):
             hint = f"list what there is: nvp releases {project}"
             raise InputError(f"no index has {project} {version}", hint=hint)
@@ -314,31 +314,31 @@ class ProjectJudge:
         saved = [os.path.isfile(path) for path in (old, new)]
         # Use only pip's connection settings: saved pages may link to files on servers.
         here = replace(self.indexes, url=".", links=["."])
-        sources = open_sources(here, self.environ, self.cache)
         pairs = list_pairs(all_pairs=all_pairs)
         projects: dict[str, Differences] = {}
         notes: dict[str, None] = {}
         unchanged = []
-        for project in sorted({*before, *after}):
-            first, second = (side.get(project, []) for side in (before, after))
-            sides = first, without_ignored(first, second)
-            if len(sides[1]) < len(second):
-                notes[f"{project}: NEW has variants and not their metadata"] = None
-            if same_files(*sides):
-                unchanged.append(project)
-                continue
-            judged = []
-            for side, files in zip(("OLD", "NEW"), sides, strict=True):
-                tables = self._judge_files(project, sources, files, pairs)
-                notes |= {f"{side}: {x}": None for t in tables for x in t.notes}
-                judged.append(tables)
-            changes = tuple(
-                find_pick_change(pair, tables, saved)
-                for pair, *tables in zip(pairs, *judged, strict=True)
-            )
-            notes |= dict.fromkeys(find_unknown(project, changes))
-            names = {"old": f"{project} (OLD)", "new": f"{project} (NEW)"}
-            projects[project] = Differences(**names, pairs=changes)
+        with open_sources(here, self.environ, self.cache) as sources:
+            for project in sorted({*before, *after}):
+                first, second = (side.get(project, []) for side in (before, after))
+                sides = first, without_ignored(first, second)
+                if len(sides[1]) < len(second):
+                    notes[f"{project}: NEW has variants and not their metadata"] = None
+                if same_files(*sides):
+                    unchanged.append(project)
+                    continue
+                judged = []
+                for side, files in zip(("OLD", "NEW"), sides, strict=True):
+                    tables = self._judge_files(project, sources, files, pairs)
+                    notes |= {f"{side}: {x}": None for t in tables for x in t.notes}
+                    judged.append(tables)
+                changes = tuple(
+                    find_pick_change(pair, tables, saved)
+                    for pair, *tables in zip(pairs, *judged, strict=True)
+                )
+                notes |= dict.fromkeys(find_unknown(project, changes))
+                names = {"old": f"{project} (OLD)", "new": f"{project} (NEW)"}
+                projects[project] = Differences(**names, pairs=changes)
         return IndexDifferences(
             projects=projects,
             unchanged=tuple(unchanged),

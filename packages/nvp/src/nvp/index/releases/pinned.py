@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -129,17 +130,7 @@ def read_pinned(
     :param warn: called with a sentence for each wheel that cannot be read.
     """
     opened: Sequence[SimpleRepository] = ()
-    try:
-        sources = open_sources(indexes, environ, cache)
-        reader, opened = sources.releases.reader, sources.indexes
-    except ProviderError as error:
-        # Without pip, the indexes are unknown: read at least the wheels with URLs.
-        if not any(wheel.file for wheel in wheels):
-            raise
-        warn(f"no index was asked: {error}")
-        reader = Reader(Client(Settings()), cache)
     turns = asyncio.Semaphore(_AT_ONCE)
-    until = time.monotonic() + _PATIENCE
     late: list[str] = []
 
     async def read(wheel: Pinned) -> Found:
@@ -162,16 +153,22 @@ def read_pinned(
             return Found()
 
     async def read_all() -> list[Found]:
-        try:
-            return await asyncio.gather(*map(read, wheels))
-        finally:
-            await reader.client.close()
+        return await asyncio.gather(*map(read, wheels))
 
-    thread = LoopThread()
-    try:
+    with ExitStack() as stack:
+        try:
+            sources = stack.enter_context(open_sources(indexes, environ, cache))
+            reader, opened = sources.releases.reader, sources.indexes
+            thread = sources.thread
+        except ProviderError as error:
+            # Without pip, the indexes are unknown: read at least the wheels with URLs.
+            if not any(wheel.file for wheel in wheels):
+                raise
+            warn(f"no index was asked: {error}")
+            reader, thread = Reader(Client(Settings()), cache), LoopThread()
+            stack.callback(lambda: thread.close(reader.client.close()))
+        until = time.monotonic() + _PATIENCE
         found = thread.call(read_all())
-    finally:
-        thread.close()
     if late:
         warn(f"no METADATA in {_PATIENCE:g} s of {listed(late, _NAMED)}")
     return found

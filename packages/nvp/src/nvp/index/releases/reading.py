@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from packaging.version import Version
@@ -74,6 +74,7 @@ class Sources:
     :param interpreter: the target interpreter.
     :param places: the URLs of the indexes, and of the pages of links.
     :param most: the maximum number of files of a project, times the number of machines.
+    :param thread: runs all requests, because a client belongs to one event loop.
     """
 
     indexes: Sequence[SimpleRepository]
@@ -83,6 +84,13 @@ class Sources:
     interpreter: Interpreter
     places: Sequence[str] = ()
     most: float = math.inf
+    thread: LoopThread = field(default_factory=LoopThread)
+
+    def __enter__(self) -> Sources:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.close(self.client.close())
 
     def with_vendors(
         self, selection: Selection, warn: Callable[[str], None]
@@ -178,36 +186,29 @@ def read_tables(
     watching = watch or (lambda _: nullcontext())
 
     async def read_all() -> list[ReleaseTable]:
-        try:
-            if sources.most < math.inf:
-                listed = await asyncio.gather(
-                    *(item.get_project_page(project) for item in sources.indexes),
-                    return_exceptions=True,  # the readers report the errors
-                )
-                pages = (x for x in listed if isinstance(x, model.ProjectDetail))
-                count = sum(len(page.files) for page in pages)
-                number = len(selections)
-                if count * number > sources.most:
-                    message = f"{count:,} files are too many for {number} machines"
-                    hint = "give an index or saved pages with fewer files"
-                    raise InputError(message, path=project, hint=hint)
-            # Work sequentially: the first reader caches METADATA for the others, and
-            # the memory of a reader, such as the reasons for each label, is reused.
-            return [
-                await _Reader(project, sources, each).make_table(
-                    inspect=inspect, watch=watching
-                )
-                for each in selections
-            ]
-        finally:
-            await sources.client.close()
+        if sources.most < math.inf:
+            listed = await asyncio.gather(
+                *(item.get_project_page(project) for item in sources.indexes),
+                return_exceptions=True,  # the readers report the errors
+            )
+            pages = (x for x in listed if isinstance(x, model.ProjectDetail))
+            count = sum(len(page.files) for page in pages)
+            number = len(selections)
+            if count * number > sources.most:
+                message = f"{count:,} files are too many for {number} machines"
+                hint = "give an index or saved pages with fewer files"
+                raise InputError(message, path=project, hint=hint)
+        # Work sequentially: the first reader caches METADATA for the others, and
+        # the memory of a reader, such as the reasons for each label, is reused.
+        return [
+            await _Reader(project, sources, each).make_table(
+                inspect=inspect, watch=watching
+            )
+            for each in selections
+        ]
 
     # Use a thread, because the caller may have an event loop of its own.
-    thread = LoopThread()
-    try:
-        return thread.call(read_all())
-    finally:
-        thread.close()
+    return sources.thread.call(read_all())
 
 
 class _FailingOnce(Reader):

@@ -90,8 +90,7 @@ class PageJudge:
     :param find_visible: finds the visibility of the builds of a required project.
     :param folder_of: returns the backend of a file, from the URL of its index.
     :param find_inspected: returns cached results of `inspect`.
-    :param target: the target of the installation; without it, every wheel is
-        installable.
+    :param target: the installation; without it, every wheel is installable.
     :param every_gpu: require builds to run on every GPU of the machine.
     :param limits: the user's requirements.
     :param patience: the time limit for the METADATA of a page in seconds.
@@ -106,9 +105,7 @@ class PageJudge:
         read_page: ReadPage,
         warn: Callable[[str], None],
         *,
-        find_visible: FindVisible = lambda _, builds: find_visibility(
-            builds, driver=True
-        ),
+        find_visible: FindVisible = lambda _, each: find_visibility(each, driver=True),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
@@ -171,10 +168,10 @@ class PageJudge:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
         if not await in_thread(self._may_hold_builds, project, wheels):
-            # A small final wheel may only reserve the name that another index has.
+            # A final release may only reserve the name that another index has.
             return [
                 wheel.judged(UNKNOWN, pythons_of(wheel))
-                if is_large(wheel.file) or wheel.release.is_prerelease
+                if wheel.release.is_prerelease or not pythons_of(wheel)
                 else wheel.judged(UNKNOWN)
                 for wheel in sorted(wheels, key=lambda w: w.release, reverse=True)
             ]
@@ -299,11 +296,8 @@ class PageJudge:
         # as sglang's.
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
-        if (
-            asks
-            and (needs is None or needs.gpu)
-            and (known or self._may_be_read(first))
-        ):
+        uses_gpu = needs is None or needs.gpu
+        if asks and uses_gpu and (known or self._may_be_read(first)):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
@@ -442,9 +436,5 @@ class PageJudge:
                         judgement, verdict="cannot", reasons=(each.reason,)
                     )
                 judged.setdefault(build.release, {})[judgement] = None
-        # pip takes a yanked release that a build pins, and uv takes none.
-        ours = (b for b in builds if b.withdrawn and b.platform == self._platform)
-        refused = Judgement(verdict="cannot", reasons=("its index has yanked it",))
-        yanked = {build.release: [refused] for build in ours}
         # Keep equal verdicts once: a release may have thousands of builds.
-        return yanked | {release: list(each) for release, each in judged.items()}
+        return {release: list(each) for release, each in judged.items()}
