@@ -52,8 +52,9 @@ def test_other_hardware_is_no_last_resort_beside_other_files(other: Item) -> Non
         for pages in ([[first, other, RUNS]], [[first, RUNS], [other]]):
             assert compare(pages, "")[1] != first
     page = [wheel("1.0+rocm6.3"), other]
-    for pages in ([page], [page[:1], page[1:]]):
-        assert compare(pages, "") == (page[0], other)
+    assert compare([page], "") == (page[0], other)
+    # A stranger may have registered the name on another index.
+    assert compare([page[:1], page[1:]], "") == (page[0], page[0])
     yanked = source("1.0", yanked=True)
     assert compare([[page[0], yanked]], "")[1] == page[0]
 

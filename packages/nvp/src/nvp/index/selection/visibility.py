@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 _MOST = 100_000
 """The maximum number of files of the projects to follow."""
+_Pages = dict[SimpleRepository, Sequence[model.File]]
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read at the same time from a server,
@@ -159,13 +160,14 @@ class BuildJudge:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
-        parts, others, why = await self._judge_others(index, project, own)
+        parts, pages, why = await self._judge_others(index, project, own)
+        pages = {index: files, **pages}
         followed = await self._follow(project, [*parts.values()], driver)
-        everywhere = judged = [*files, *others]
+        everywhere = [*chain(*pages.values())]
         if followed.is_late or self._indexes.is_late:
             # Decide by the builds of this page alone, so that installers can take one
             # of them: the decisions on other pages may depend on evidence that is late.
-            parts, judged = {index: own}, [*files]
+            parts, pages = {index: own}, {index: files}
         named = self._selection.named.get(project, ())
         target = self._selection.target
         every = {each: part.builds for each, part in parts.items()}
@@ -173,8 +175,11 @@ class BuildJudge:
         builds, late = await in_thread(
             find_candidates, index, every, named, label, target
         )
-        plain = await in_thread(has_plain, judged, project, target)
-        early = await in_thread(find_early, judged, project, target)
+        # A page without builds may only reserve the name of the project.
+        have = [x for x, its in every.items() if not all(b.is_silent for b in its)]
+        some = [*chain(*(pages[each] for each in have))]
+        plain = await in_thread(has_plain, some, project, target)
+        early = await in_thread(find_early, chain(*pages.values()), project, target)
         decide = partial(
             find_visibility,
             driver=driver,
@@ -202,16 +207,14 @@ class BuildJudge:
                 find_visibility_elsewhere, ours, by_file, there, driver=driver
             )
         left = [b for b in builds if visibility.files[b.file].action == "show"]
-        by_file |= await in_thread(
-            self._find_sdists, project, files, ours, by_file, left
-        )
+        sdists = partial(self._find_sdists, project, files, ours, by_file, left)
+        by_file |= await in_thread(sdists)
         is_asked = label is not None and any(x.has_label(label) for x in builds)
         if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
             self._warn_of(project, why)
-        by_file |= await in_thread(
-            self._find_exposed, project, everywhere, by_file, is_asked=is_asked
-        )
+        exposed = partial(self._find_exposed, project, everywhere, is_asked=is_asked)
+        by_file |= await in_thread(exposed, by_file)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -228,13 +231,13 @@ class BuildJudge:
 
     async def _judge_others(
         self, index: SimpleRepository, project: str, own: Part
-    ) -> tuple[Mapping[SimpleRepository, Part], list[model.File], str]:
+    ) -> tuple[dict[SimpleRepository, Part], _Pages, str]:
         """Judge the builds of a project on the other indexes.
 
         :returns: the builds of each index, in the order of the user; the files of the
             others; and why installers may find other files there.
         """
-        parts, listed, reason = dict[SimpleRepository, Part](), list[model.File](), ""
+        parts, pages, reason = dict[SimpleRepository, Part](), _Pages(), ""
         # Wait for GPU builds, because of which CPU builds of this index are yanked.
         has_cpu = any(build.judgement.verdict == "cpu" for build in own.builds)
         seconds = LATE if has_cpu else LEAST
@@ -245,11 +248,11 @@ class BuildJudge:
             page, why = await self._indexes.read(other, project)
             reason = reason or why
             if page is not None:
-                listed += page.files
+                pages[other] = page.files
                 work = self._judge_page(other, project, page)
                 with suppress(LateError):
                     parts[other] = await self._indexes.wait(other, work, seconds)
-        return parts, listed, reason
+        return parts, pages, reason
 
     async def inspect(
         self,
@@ -434,11 +437,8 @@ class BuildJudge:
                 break
             judged, _ = await self._judge.judge(name, files, (project,))
             pins = {x.partition("+")[0] for x in self._selection.pinned.get(name, ())}
-            leader = [
-                build
-                for build in builds_for(judged, self.platform)
-                if not pins or str(build.release) in pins
-            ]
+            leader = builds_for(judged, self.platform)
+            leader = [x for x in leader if not pins or str(x.release) in pins]
             label = self._selection.pins.get(name)
             visibility = await in_thread(
                 find_visibility, leader, driver=driver, label=label
