@@ -76,12 +76,15 @@ def test_a_home_behind_a_link_and_other_names_of_the_user(
     notes = (
         f"{real}/env and {link}/env",
         "/srv/jdoe/x and /srv/john/x",
+        "/srv/node17/z and node17.cluster.example",
         "c:\\USERS\\amy",
     )
     diagnosis = replace(diagnose(stack), notes=notes)
     environ = {"HOME": str(link), "USER": "root", "SUDO_USER": "john"}
+    environ["HOSTNAME"] = "node17.cluster.example"
     text = "\n".join(issue_lines(diagnosis, environ))
     assert "- ~/env and ~/env\n- /srv/USER/x and /srv/USER/x\n" in text
+    assert "- /srv/USER/z and USER\n" in text
     assert "amy" not in text
 
 

@@ -84,6 +84,23 @@ def test_urls_without_credentials() -> None:
     assert server_of("HTTPS://Index.Example/x") == "https://index.example"
 
 
+@pytest.mark.parametrize("pair", ["x[::1]@[::1", "[::1]@@][", "user:se\uff1acret@host"])
+def test_a_malformed_server_after_a_user(pair: str) -> None:
+    """A link on a page was a traceback, and a message quoted a password."""
+    url = f"http://{pair}/kern-1.0.tar.gz"
+    assert absolute_url(url, URL) is None
+    with pytest.raises(ValueError, match="its server is malformed"):
+        split_credentials(url)
+
+
+def test_each_of_many_starts_of_urls_is_redacted() -> None:
+    """A text without an @ sign was searched for passwords 10,000 times."""
+    many = "/".join(
+        f"http://user:secret{n}@h.example/x?key{n}=secret" for n in range(9)
+    )
+    assert "secret" not in redacted(f"{many} {'://%20' * 99}")
+
+
 @given(st.text(alphabet="abc@:%/?#=&;", max_size=20))
 def test_a_password_is_never_shown(text: str) -> None:
     password = "S3cret"

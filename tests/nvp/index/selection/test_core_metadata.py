@@ -27,7 +27,14 @@ from nvp.index.http.ranges import Comparison, RangeSupport
 from nvp.index.releases.pinned import _Wheels
 from nvp.index.selection import kept
 from nvp.index.selection.core_metadata import Announcer
-from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path, key_of
+from nvp.index.selection.kept import (
+    FRESH,
+    LONGEST,
+    Kept,
+    MetadataStore,
+    kept_path,
+    key_of,
+)
 from nvp.index.selection.pieces import CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
@@ -115,6 +122,13 @@ def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None
     for wheel, content in ((other, b"a lie"), (announced("a"), None)):
         kept = MetadataStore(tmp_path, time.monotonic).read(wheel)
         assert (kept and kept.content) == content
+
+
+def test_metadata_may_not_grow() -> None:
+    """Each byte that is no UTF-8 becomes three: 100 requests took 1.3 GB."""
+    text = TEXT.encode() + b"\n" + b"\xff" * (LONGEST // 2)
+    with pytest.raises(InputError, match="larger than 4 MiB"):
+        reader("")[0].reader._keep(file(), Kept(text))
 
 
 ALGORITHM = pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])

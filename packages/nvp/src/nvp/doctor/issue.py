@@ -72,7 +72,8 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     yield _HOME, r"\1USER"
     variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")
     names = {environ.get(name, "") for name in variables}
-    names |= {platform.node(), _account()}
+    hosts = {platform.node(), environ.get("HOSTNAME", "")}
+    names |= {_account(), *hosts, *(host.partition(".")[0] for host in hosts)}
     for name in map(re.escape, _forms(names - {"root", "localhost"})):
         # Directory names often contain the name of the user.
         part = rf"(?<=[/\\])((?:[^\s/\\]*[_.-])?){name}(?![A-Za-z0-9])"

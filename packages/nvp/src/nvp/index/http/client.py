@@ -253,11 +253,12 @@ class Client:
     async def _open(
         self, url: str, headers: Mapping[str, str], *, streams: bool
     ) -> AsyncIterator[httpx.Response]:
-        logger.info("GET %s", redacted(url))
+        name = redacted(url) if logger.isEnabledFor(logging.INFO) else ""
+        logger.info("GET %s", name)
         try:
             response = await self._try_logins(url, dict(headers))
             try:
-                logger.info("%s: HTTP %d", redacted(url), response.status_code)
+                logger.info("%s: HTTP %d", name, response.status_code)
                 if response.status_code != 304 or not headers.keys() & CONDITIONS:
                     check_status(response, url, most=300 if streams else 400)
                 yield response
@@ -330,7 +331,8 @@ class Client:
             is_own = self.logins.identify(url)
             away = away or ("" if is_own else url)
             moved = replace(make_reply(response), headers={"location": away or url})
-            logger.debug("redirected to %s", redacted(url))
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("redirected to %s", redacted(url))
             is_other = is_own and bool(refusals)  # another login gets to this server
             if not is_other and self.logins.is_lost(response, url):
                 message = "redirects to a server to which only you can log in"

@@ -47,14 +47,10 @@ _LONGEST = 65_536
 _LONGEST_KEPT = 2_000  # for texts in a cache; real URLs have about 100 characters
 _LONG_SERVER = re.compile(r"[^/?#]*/[\t\r\n]*/(?=[^/?#]*[^\0-\x7f])[^/?#]{1000}")
 
-JSON_PAGE, HTML_PAGE = "index.json", "index.html"
-"""The names of a saved page in a directory."""
+JSON_PAGE, HTML_PAGE = "index.json", "index.html"  # of saved pages in a directory
 
-METADATA = ".metadata"
-"""The suffix of METADATA files (PEP 658), which is added to the name of the wheel."""
-
-LONGEST_NAME = 255
-"""The maximum length of a file name on common file systems, in characters."""
+METADATA = ".metadata"  # the suffix of METADATA files (PEP 658), after a wheel's name
+LONGEST_NAME = 255  # of a file on common file systems, in characters
 
 REFUSED = "refused:"  # the prefix of a file's URL that the page must not name
 
@@ -172,11 +168,8 @@ def file_name(url: str) -> str:
     """Return the unquoted file name in ``url``; empty if there is none."""
     folder, _, name = url.rpartition("/")
     # Shortcut: a page can have 40,000 URLs, and splitting each takes 10 µs.
-    if (
-        folder.count("/") > 1
-        and not _ODD.search(folder)
-        and _PLAIN_NAME.fullmatch(name)
-    ):
+    is_odd = folder.count("/") < 2 or _ODD.search(folder)
+    if not is_odd and _PLAIN_NAME.fullmatch(name):
         return name
     try:
         return unquote(urlsplit(url).path.rpartition("/")[2])
@@ -338,13 +331,20 @@ def directory_of(url: str) -> str:
 
 
 def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Split ``url`` into the URL without credentials, and the user and password."""
-    parts = urlsplit(url)
-    pair, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, None
+    """Split ``url`` into the URL without credentials, and the user and password.
+
+    :raises ValueError: it is not a URL; the message has no part of it.
+    """
+    try:
+        parts = urlsplit(url)
+        pair, at, host = parts.netloc.rpartition("@")
+        if not at:
+            return url, None
+        bare = urlunsplit(parts._replace(netloc=host))
+        urlsplit(bare)  # a bracket may have been in the password
+    except ValueError:
+        raise ValueError("its server is malformed") from None
     user, _, password = pair.partition(":")
-    bare = urlunsplit(parts._replace(netloc=host))
     return bare, (unquote(user), unquote(password))
 
 
@@ -384,6 +384,7 @@ def _join(reference: str, base: str) -> str | None:
         url = urljoin(base, reference.strip())
         parts = urlsplit(url)
         valid = parts.port is None or parts.port >= 0
+        urlsplit(f"//{parts.netloc.rpartition('@')[2]}")  # see split_credentials
     except ValueError:
         return None
     return url if valid and parts.scheme and is_text(url) else None

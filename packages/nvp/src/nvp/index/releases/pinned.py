@@ -148,8 +148,10 @@ def read_pinned(
                 warn(f"{title}: no index sends its METADATA")
             except asyncio.TimeoutError:
                 late.append(title)
-            except (OSError, ValueError) as error:  # ValueError: not a URL, or a NUL
+            except (OSError, ProviderError) as error:
                 warn(f"{title}: {error}")
+            except ValueError:  # of Python, which may quote a password
+                warn(f"{title}: its URL or its path is malformed")
             return Found()
 
     async def read_all() -> list[Found]:

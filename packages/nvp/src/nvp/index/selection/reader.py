@@ -248,17 +248,17 @@ class Reader:
 
     def _keep(self, file: model.File, kept: Kept) -> Kept:
         """Verify and cache METADATA; return it as text to send."""
-        name, content = file.filename, kept.content
-        if len(content) > LONGEST:
+        name, text = file.filename, kept.content.decode("utf-8", "replace").encode()
+        if len(text) > LONGEST:
             message = f"its METADATA is larger than {LONGEST >> 20} MiB"
             raise InputError(message, path=name, hint="report it to the index")
-        _check(file, content)
-        check_metadata(content, name, passed_on=True)
-        sent = replace(kept, content=content.decode("utf-8", "replace").encode())
+        _check(file, kept.content)
+        check_metadata(kept.content, name, passed_on=True)
+        sent = replace(kept, content=text)
         if sent != kept and file.dist_info_metadata:
             # Do not cache the changed text: it does not match the hash on the page.
             return sent
-        logger.info("%s: read %d bytes of METADATA", name, len(content))
+        logger.info("%s: read %d bytes of METADATA", name, len(text))
         # A local wheel is not compared with its hash, and is quick to read again.
         if not _is_local(file):
             self.metadata.keep(file, sent)

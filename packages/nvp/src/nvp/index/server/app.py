@@ -24,7 +24,7 @@ from simple_repository.content_negotiation import Format
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
@@ -63,6 +63,7 @@ from .responses import (
     Source,
     TokenCheck,
     make_handler,
+    respond_with_text,
 )
 from .sent_files import (
     ASKING,
@@ -327,7 +328,7 @@ class _Handlers:
         if found is not None:
             await asyncio.to_thread(self._on_pick, *found)
         if isinstance(resource, model.TextResource):
-            return PlainTextResponse(resource.text, headers=HEADERS)
+            return respond_with_text(resource.text)
         if isinstance(resource, SentWheel):
             if name not in self._source.saved:
                 return await self._send(resource, request)

@@ -67,7 +67,7 @@ _MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
 many small values takes 35 times its size."""
 
 _DIRECTIVE = re.compile(r'([\w-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,"]*)))?')
-_LASTING = ("cache-control", "etag", "last-modified")
+_LASTING = ("cache-control", "etag", "last-modified", "vary")
 _VALIDATORS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 
 _TIMES: ContextVar[list[float]] = ContextVar("_TIMES")
@@ -315,7 +315,7 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
     found: dict[str, str] = {}
     for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
         found.setdefault(name.lower(), quoted or bare)
-    if "no-store" in found:
+    if "no-store" in found or headers.get("vary", "").strip() == "*":
         return ()
     if "no-cache" in found:
         return 0.0, 0.0

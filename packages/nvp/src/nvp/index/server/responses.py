@@ -20,7 +20,7 @@ from h11 import LocalProtocolError
 from simple_repository import content_negotiation
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from nvidia_variant_provider.errors import InputError
 
@@ -53,6 +53,20 @@ _OF_BODIES = ("content-type", "content-encoding")
 _LEADING = (301, 302, 303, 307, 308)
 
 _PORT = re.compile(r":\d*\Z")
+
+_PIECE = 64 * 1024  # the number of characters of a text that are sent at a time
+
+
+def respond_with_text(text: str) -> Response:
+    """Return a response that takes little memory for a client that reads nothing."""
+    if len(text) <= _PIECE:
+        return PlainTextResponse(text, headers=HEADERS)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(text), _PIECE):
+            yield text[start : start + _PIECE].encode()
+
+    return StreamingResponse(pieces(), headers=HEADERS, media_type="text/plain")
 
 
 class HostCheck:
