@@ -122,3 +122,26 @@ def test_nothing_is_requested_after_the_end() -> None:
 
         asyncio.run(run())
         assert server.requests == []
+
+
+@pytest.mark.parametrize("length", [4_000, 9_000])
+def test_a_redirect_to_a_long_url(length: int) -> None:
+    """Nine redirects to 60,000 characters took a second, in which no page was sent."""
+    end = f"/end?{'x' * length}"
+    answers = {end: Answer(body=b"page")}
+    with serve_answers(answers) as server:
+        target = {"location": f"{server.url}{end}"}
+        answers["/start"] = Answer(status=302, headers=target)
+        client = Client(Settings(trust_env=False))
+
+        async def run() -> bytes:
+            try:
+                return (await client.get(f"{server.url}/start")).body
+            finally:
+                await client.close()
+
+        if length < 8_000:
+            assert asyncio.run(run()) == b"page"
+            return
+        with pytest.raises(UpstreamError, match="redirects to a URL"):
+            asyncio.run(run())

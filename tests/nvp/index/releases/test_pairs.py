@@ -17,6 +17,7 @@ from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.errors import UsageError
 from nvp import api
+from nvp.index.releases import machines
 from nvp.index.releases.machines import parse_project
 
 pytestmark = pytest.mark.skipif(
@@ -234,3 +235,30 @@ def test_the_servers_of_both_states_want_a_login(
         outcome = run("diff", *pages)
     assert outcome.code == 0
     assert {path for path in proxy.asked if "kern-2.0" in path}
+
+
+def test_a_silent_server_is_asked_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each project of a page waited 15 seconds for its own wheels."""
+    pages = []
+    for version in ("1.0", "2.0"):
+        names = [f"kern{number}-{version}-{TAG}.whl" for number in range(3)]
+        common = {"hashes": {}, "size": 2_000_000, "core-metadata": True}
+        url = "http://12.example"
+        files = [{"filename": x, "url": f"{url}/{x}", **common} for x in names]
+        pages.append(tmp_path / f"{version}.json")
+        page = {"meta": {"api-version": "1.0"}, "name": "kern0", "files": files}
+        pages[-1].write_text(json.dumps(page))
+    names = [
+        f"/kern{n}-{v}-{TAG}.whl.metadata" for n in range(3) for v in ("1.0", "2.0")
+    ]
+    answers = {name: Answer(fault="hang") for name in names}
+    monkeypatch.setattr(machines, "_DEADLINE", 1.0)
+    monkeypatch.setenv("PIP_TIMEOUT", "1")
+    with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("PIP_TRUSTED_HOST", "12.example")
+        outcome = run("diff", *pages)
+    assert outcome.code == 0
+    assert len({*proxy.asked}) == 1

@@ -59,9 +59,8 @@ its own way, such as ``http:/path``, which only some read as a relative URL."""
 _FIRST = 0.5
 """Seconds before the first retry; the pause doubles with each further retry."""
 
-_LONGEST = 60.0
-"""The longest wait before a retry, in seconds, whatever the server requests."""
-
+_LONGEST = 60.0  # seconds before a retry, whatever the server requests
+_LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 """The maximum size of an unpacked response in bytes, or in bytes for each compressed
@@ -285,7 +284,8 @@ def find_target(response: httpx.Response) -> str:
     """
     location, following = response.headers["location"], response.next_request
     target = "" if following is None else str(following.url)
-    if not target or not is_plain(location) or split_credentials(target)[1]:
+    is_read = 0 < len(target) <= _LONGEST_TARGET and is_plain(location)
+    if not is_read or split_credentials(target)[1]:
         message = "redirects to a URL that installers read differently"
         # A relative URL is not the same for an installer behind the local index. If
         # there are several headers, uv follows the first one.

@@ -27,7 +27,7 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
 from ..http.client import Client
 from ..http.threads import LoopThread
-from ..http.urls import server_of, split_credentials, why_no_index
+from ..http.urls import PassingError, server_of, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
 from ..selection.component import select
@@ -238,7 +238,8 @@ class _FailingOnce(Reader):
             self._failures[server] = InputError(message, path=redacted(file.url))
             raise
         except (InputError, OSError, *UNAVAILABLE) as error:
-            self._failures[own] = error
+            is_late = isinstance(error, PassingError) and error.status == 504
+            self._failures[server if is_late else own] = error
             raise
 
 
