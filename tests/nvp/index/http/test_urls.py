@@ -94,7 +94,7 @@ def test_a_malformed_server_after_a_user(pair: str) -> None:
 
 
 def test_each_of_many_starts_of_urls_is_redacted() -> None:
-    """A text without an @ sign was searched for passwords 10,000 times."""
+    """Only the text up to the last @ sign is searched for passwords."""
     many = "/".join(
         f"http://user:secret{n}@h.example/x?key{n}=secret" for n in range(9)
     )

@@ -40,8 +40,8 @@ class Index(Pages):
 
     :param fails: the numbers of the requests for METADATA that fail.
     :param sends: METADATA is sent only after this event.
-    :param signs: whether the URLs of files differ from reply to reply, as signed ones.
-    :param extra: the value of a key of each page that no standard defines.
+    :param signs: whether the URLs of files differ in each reply, as signed URLs do.
+    :param extra: the value of a key that no standard defines, on each page.
     """
 
     def __init__(
@@ -175,8 +175,11 @@ def test_a_page_with_a_deep_key() -> None:
         deep = {"a": deep}
     pair = Index(0, {"kern": {"1.0": []}}), Index(1, {"kern": {"1.0": []}}, extra=deep)
     component, _ = open_indexes(*pair)
-    for _ in range(2):
-        assert versions(asyncio.run(read(component))) == ["1.0"]
+
+    async def run() -> list[list[str]]:
+        return [versions(await read(component)) for _ in range(2)]
+
+    assert asyncio.run(run()) == [["1.0"], ["1.0"]]
 
 
 def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,7 +382,7 @@ class Limits:
         if any(judgement.fits for release in allowed for judgement in judged[release]):
             return True
         fits = None
-        for limit in tuple(self._known.get(project, ())):  # this may be a thread
+        for limit in tuple(self._known.get(project, ())):  # `note` may add some
             if not work.parses(limit, len(judged)):
                 break
             public = SpecifierSet(_LABELS.sub("", str(limit)))

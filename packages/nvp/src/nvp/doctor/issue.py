@@ -70,7 +70,7 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     for home in sorted(homes, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
     yield _HOME, r"\1USER"
-    variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")
+    variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER")
     names = {environ.get(name, "") for name in variables}
     hosts = {platform.node(), environ.get("HOSTNAME", "")}
     names |= {_account(), *hosts, *(host.partition(".")[0] for host in hosts)}

@@ -385,8 +385,8 @@ def required_projects(
 
     :param requires: the ``Requires-Dist`` fields.
     :param projects: normalized names, such as those of the build table.
-    :param work: limits the number of characters to parse, which takes four steps for
-        each, because METADATA may have 10,000 requirements.
+    :param work: limits the characters to parse, each of which takes four steps, because
+        METADATA may have 10,000 requirements.
     :returns: ``{project: requirement}``, without extras and markers.
     """
     from packaging.utils import canonicalize_name

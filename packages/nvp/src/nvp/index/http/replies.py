@@ -279,14 +279,16 @@ def authorization_after(response: httpx.Response | None, target: str) -> str | N
 def find_target(response: httpx.Response) -> str:
     """Return the URL that a response redirects to.
 
-    :raises UpstreamError: the target is not a URL, or not the same for all installers,
-        or has credentials: only the user may supply them.
+    :raises UpstreamError: the target is not a URL, or too long, or not the same for all
+        installers, or has credentials: only the user may supply them.
     """
     location, following = response.headers["location"], response.next_request
     target = "" if following is None else str(following.url)
     is_read = 0 < len(target) <= _LONGEST_TARGET and is_plain(location)
     if not is_read or split_credentials(target)[1]:
         message = "redirects to a URL that installers read differently"
+        if len(target) > _LONGEST_TARGET:
+            message = f"redirects to a URL of over {_LONGEST_TARGET:,} characters"
         # A relative URL is not the same for an installer behind the local index. If
         # there are several headers, uv follows the first one.
         is_same = _ABSOLUTE.match(location) and location.isascii()

@@ -384,7 +384,7 @@ def _join(reference: str, base: str) -> str | None:
         url = urljoin(base, reference.strip())
         parts = urlsplit(url)
         valid = parts.port is None or parts.port >= 0
-        urlsplit(f"//{parts.netloc.rpartition('@')[2]}")  # see split_credentials
+        split_credentials(url)  # what is left must be a URL, too
     except ValueError:
         return None
     return url if valid and parts.scheme and is_text(url) else None

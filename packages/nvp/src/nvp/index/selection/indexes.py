@@ -48,7 +48,6 @@ MINUTE = 60.0
 LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
 
-
 _QUIET = 3 * LATE
 """The longest time between the requests of an installer for two pages of a project: pip
 waits for the first page, which may wait for two indexes."""
@@ -100,6 +99,11 @@ class Part(Known):
     builds: Sequence[Build]
     judged: Sequence[Build]
     required: Required
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing says that any of the wheels has GPU code."""
+        return all(build.is_silent for build in self.builds)
 
     @property
     def memory(self) -> int:

@@ -168,7 +168,8 @@ class PageJudge:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
         if not await in_thread(self._may_hold_builds, project, wheels):
-            # A final release may only reserve the name that another index has.
+            # A final release may only reserve the name of a project of another index,
+            # so it does not count as what is left for a Python.
             return [
                 wheel.judged(UNKNOWN, pythons_of(wheel))
                 if wheel.release.is_prerelease or not pythons_of(wheel)
@@ -373,7 +374,8 @@ class PageJudge:
                 return False
             refusal = find_refusal(text, judged)
             fit = self._limits.find_fit(name, text, judged, work)
-            fits.extend([] if fit is None else [fit])
+            if fit is not None:
+                fits.append(fit)
             if refusal is not None:
                 refused = refused or Judgement(
                     verdict="cannot",

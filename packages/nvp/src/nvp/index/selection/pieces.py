@@ -43,7 +43,7 @@ from .renaming import find_label
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-decoded = lru_cache(maxsize=8)(bytes.decode)  # for several requests for METADATA
+decoded = lru_cache(maxsize=8)(bytes.decode)  # requests for METADATA share its text
 
 UNAVAILABLE = (
     errors.PackageNotFoundError,

@@ -53,9 +53,9 @@ from .wheel_files import (
 
 logger = logging.getLogger(__name__)
 
-_MOST = 100_000
-"""The maximum number of files of the projects to follow."""
-_Pages = dict[SimpleRepository, Sequence[model.File]]
+_MOST = 100_000  # the maximum number of files of the projects to follow
+
+_Pages = dict[SimpleRepository, Sequence[model.File]]  # the files on each index
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read at the same time from a server,
@@ -156,7 +156,7 @@ class BuildJudge:
         self._indexes.note(index, page.files)
         own = await self._judge_page(index, project, page)
         ours = own.builds
-        if all(build.is_silent for build in ours):
+        if own.is_silent:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
@@ -172,12 +172,13 @@ class BuildJudge:
         target = self._selection.target
         every = {each: part.builds for each, part in parts.items()}
         label = self._selection.pins.get(project)
+        is_asked = any(label and x.has_label(label) for x in chain(*every.values()))
+        label = label if is_asked else None
         builds, late = await in_thread(
             find_candidates, index, every, named, label, target
         )
         # A page without builds may only reserve the name of the project.
-        have = [x for x, its in every.items() if not all(b.is_silent for b in its)]
-        some = [*chain(*(pages[each] for each in have))]
+        some = chain(*(pages[x] for x, part in parts.items() if not part.is_silent))
         plain = await in_thread(has_plain, some, project, target)
         early = await in_thread(find_early, chain(*pages.values()), project, target)
         decide = partial(
@@ -209,7 +210,6 @@ class BuildJudge:
         left = [b for b in builds if visibility.files[b.file].action == "show"]
         sdists = partial(self._find_sdists, project, files, ours, by_file, left)
         by_file |= await in_thread(sdists)
-        is_asked = label is not None and any(x.has_label(label) for x in builds)
         if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
             self._warn_of(project, why)
@@ -446,5 +446,5 @@ class BuildJudge:
             texts = {r: each[name] for r, each in required.items() if name in each}
             followed = await in_thread(follow, builds, texts, leader, visibility)
             if followed:
-                return name, dict(followed)
+                return name, followed
         return None, {}

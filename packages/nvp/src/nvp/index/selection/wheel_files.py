@@ -249,13 +249,11 @@ def find_candidates(
 
     :param every: the builds of a project on each index.
     :param named: the local version labels that the user pinned.
-    :param label: the label that the user requested; see `find_visibility`.
+    :param label: the label that the user requested, if a build has the label.
     """
     running: dict[Version, frozenset[int]] = {}
     own = [x for one, builds in every.items() if not is_vendor(one) for x in builds]
-    if label and any(x.has_label(label) for builds in every.values() for x in builds):
-        own = [x for x in own if x.has_label(label)]
-    for build in own:
+    for build in own if label is None else [x for x in own if x.has_label(label)]:
         if build.judgement.verdict in RUNNING and not build.withdrawn:
             pythons = running.get(build.release, frozenset())
             running[build.release] = pythons | build.pythons
@@ -341,7 +339,7 @@ class Reading:
     :param turns: held while a required project is judged, one for each depth.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
-    :param few: held while METADATA of a wheel is in memory.
+    :param few: held while METADATA of a wheel is in memory, for eight wheels at most.
     """
 
     wheels: int
@@ -425,7 +423,7 @@ class NeedsReader:
             requires = parse_requires(metadata)
             logger.info("%s: %d requirements", wheel.file.filename, len(requires))
             requires = requirements_on(requires, wheel.platform, reading.work)
-            # Keep only those that count, because the event loop parses them again.
+            # Keep only what counts, because the event loop parses requirements again.
             required = required_projects(requires, PROJECTS, reading.work)
             return required.values(), needs_of_requirements(requires, project)
 
@@ -436,9 +434,9 @@ class NeedsReader:
             reading.size -= len(metadata)
             if reading.size < 0:
                 reading.until = 0.0
-                metadata = b""  # the error refers to it, until it is garbage
+                metadata = b""  # the traceback of the error would keep the bytes
                 raise InputError("METADATA of the page is too large")
-            # Parse one METADATA at a time: it may take half a second of a thread.
+            # Parse one METADATA at a time: parsing may take a thread half a second.
             async with self._one:
                 return await asyncio.to_thread(parse, metadata)
 
