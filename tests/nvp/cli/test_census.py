@@ -139,7 +139,7 @@ def test_an_index_that_does_not_respond(run: Run, store: Path) -> None:
 def test_an_index_that_is_no_url(run: Run, store: Path) -> None:
     outcome = run("census", "http://user:secret@[::1/", "-o", store)
     assert outcome.code == 2
-    assert "http://****@[::1/: is not a URL: Invalid IPv6 URL" in outcome.err
+    assert "http://****@[::1/: is not a URL: its server is malformed" in outcome.err
     assert "secret" not in outcome.err
 
 
