@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from simple_repository import model
 
@@ -24,6 +25,8 @@ OLD = Environment(
 )
 NONE = Environment(reason="no-device")
 LARGE = 50_000_000
+
+T = TypeVar("T")
 
 
 def wheel(name: str, size: int | None = LARGE) -> model.File:
@@ -50,7 +53,9 @@ class Index:
     warnings: list[str] = field(default_factory=list)
     detected: int = 0
 
-    async def read_metadata(self, project: str, file: model.File) -> bytes:
+    async def read_metadata(
+        self, project: str, file: model.File, parse: Callable[[bytes], T]
+    ) -> T:
         assert project in self.pages
         self.asked.append(file.filename)
         key = "-".join(file.filename.split("-")[:2])
@@ -61,7 +66,8 @@ class Index:
         lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
         head = ["Metadata-Version: 2.1", f"Name: {project}"]
         version = f"Version: {key.partition('-')[2]}"
-        return "\n".join([*head, version, *lines, ""]).encode()
+        metadata = "\n".join([*head, version, *lines, ""]).encode()
+        return await asyncio.to_thread(parse, metadata)
 
     async def read_page(self, project: str) -> Sequence[model.File]:
         self.read.append(project)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,8 @@ from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -113,11 +116,13 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
     requires = {"torchvision": "torch>=2.14", "torch": "nvidia-cuda-runtime==13.0.48"}
     torch = [file("torch", "9.0")]
 
-    async def read_metadata(project: str, wheel: model.File) -> bytes:
+    async def read_metadata(
+        project: str, wheel: model.File, parse: Callable[[bytes], T]
+    ) -> T:
         version = wheel.filename.split("-")[1]
         head = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
         text = requires.get(f"{project} {version}", requires[project])
-        return f"{head}Requires-Dist: {text}\n".encode()
+        return parse(f"{head}Requires-Dist: {text}\n".encode())
 
     async def read_page(_: str) -> Sequence[model.File]:
         return torch

@@ -86,7 +86,7 @@ class Turns:
         self._known = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, url: str, index: str | None = None) -> AsyncIterator[None]:
+    async def of(self, url: str, index: Hashable = None) -> AsyncIterator[None]:
         """Wait for a turn at the server of ``url``, and take it.
 
         :param index: the index that names the server.

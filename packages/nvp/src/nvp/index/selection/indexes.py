@@ -22,11 +22,11 @@ from ...builds.needs import Backend
 from ...builds.page import Build
 from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
-from ..http.threads import Share, in_thread
+from ..http.threads import Share, Turns, in_thread
 from ..http.urls import TooSlowError, UpstreamError
 from .kept import FOREVER, FRESH, WARNED, Aging
 from .pieces import UNAVAILABLE
-from .reader import may_find_files
+from .reader import Reader, may_find_files
 
 T = TypeVar("T")
 
@@ -44,6 +44,10 @@ _MEMORY = 64 * 1024 * 1024
 
 MINUTE = 60.0
 """The seconds for which evidence is cached, and for which an index counts as late."""
+
+_AT_ONCE, _IN_ALL = 4, 16
+"""The maximum numbers of METADATA files that are in memory at the same time, to be
+parsed: of a server, and of all servers of an index."""
 
 LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
@@ -163,6 +167,7 @@ class Indexes:
         self.all = tuple(indexes)
         # The index of each file, by the hash of its name and URL, which may be long.
         self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
+        self._turns, self._parsing = Turns(_AT_ONCE, _IN_ALL), Turns(1, 1)
         self._late: Aging[object, bool] = Aging(WARNED, MINUTE, clock)
         self._clock = clock
         self._known: Aging[object, _Shared]
@@ -244,6 +249,30 @@ class Indexes:
         if any(why for _, why in found):
             return ()
         return [file for page, _ in found if page for file in page.files]
+
+    async def read_metadata(
+        self,
+        reader: Reader,
+        project: str,
+        file: model.File,
+        parse: Callable[[bytes], T],
+    ) -> T:
+        """Return the result of ``parse`` on METADATA of a wheel, in a thread.
+
+        :raises LateError: another index is late.
+        :raises InputError: METADATA cannot be read, or is not of the wheel.
+        """
+        index = self.origin(file)
+
+        async def read() -> T:
+            # Keep the turn until METADATA is parsed: an index may have thousands, each
+            # of which may take half a second.
+            async with self._turns.of(file.url, index):
+                metadata = await reader.read_metadata(index, project, file)
+                async with self._parsing.of("", index):
+                    return await asyncio.to_thread(parse, metadata)
+
+        return await self.wait(index, read())
 
     async def once(
         self,

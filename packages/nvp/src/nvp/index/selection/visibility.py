@@ -35,7 +35,7 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
-from ..http.threads import Turns, in_thread
+from ..http.threads import in_thread
 from .indexes import LATE, LEAST, Followed, Indexes, LateError, Part, state_of
 from .judging import PATIENCE, PageJudge
 from .kept import FOREVER, WARNED, Aging
@@ -56,10 +56,6 @@ logger = logging.getLogger(__name__)
 _MOST = 100_000  # the maximum number of files of the projects to follow
 
 _Pages = dict[SimpleRepository, Sequence[model.File]]  # the files on each index
-
-_AT_ONCE, _IN_ALL = 4, 64
-"""The maximum numbers of METADATA files that are read at the same time from a server,
-and from all servers of an index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +120,7 @@ class BuildJudge:
         self.platform = selection.platform_of_builds
         self._folders = {index: folder_of_index(index) for index in indexes.all}
         self._limits = Limits(selection.limits)
-        self._turns = Turns(_AT_ONCE, _IN_ALL)
+        self._read_metadata = partial(indexes.read_metadata, reader)
         self._warn = warn
         self._unsure: Aging[str, bool] = Aging(WARNED, FOREVER)
         self._judge = PageJudge(
@@ -285,13 +281,15 @@ class BuildJudge:
         file = next((x for x in files if build and x.filename == build.file), None)
         if file is None:
             return
+
+        def parse(metadata: bytes) -> tuple[str, ...]:
+            return requirements_on(parse_requires(metadata), self.platform)
+
         try:
-            reading = self._read_metadata(project, file)
-            metadata = await asyncio.wait_for(reading, PATIENCE)
+            reading = self._read_metadata(project, file, parse)
+            self._limits.note(await asyncio.wait_for(reading, PATIENCE))
         except (InputError, OSError, asyncio.TimeoutError, *UNAVAILABLE) as error:
             logger.info("%s: METADATA cannot be read: %s", file.filename, error)
-            return
-        self._limits.note(requirements_on(parse_requires(metadata), self.platform))
 
     def _find_sdists(
         self,
@@ -375,15 +373,6 @@ class BuildJudge:
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
         return find_visibility(builds, driver=True, named=named, label=label)
-
-    async def _read_metadata(self, project: str, file: model.File) -> bytes:
-        index = self._indexes.origin(file)
-
-        async def read() -> bytes:
-            async with self._turns.of(file.url, getattr(index, "identifies", None)):
-                return await self._reader.read_metadata(index, project, file)
-
-        return await self._indexes.wait(index, read())
 
     async def _judge_page(
         self, index: SimpleRepository, project: str, page: model.ProjectDetail

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
@@ -49,7 +49,10 @@ SMALLEST = 1_000_000
 
 _EARLY = re.compile("[^-]*-[^-+]*[A-Za-z]")  # a wheel whose version has letters
 
-ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
+_Found = tuple[Iterable[str], "Needs | None"]
+
+ReadMetadata = Callable[[str, model.File, Callable[[bytes], _Found]], Awaitable[_Found]]
+"""Calls a function with METADATA of a wheel, and returns its result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -339,7 +342,8 @@ class Reading:
     :param turns: held while a required project is judged, one for each depth.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
-    :param few: held while METADATA of a wheel is in memory, for eight wheels at most.
+    :param few: held while METADATA of a wheel is read, for eight wheels at most, so
+        little is read after a limit is reached.
     """
 
     wheels: int
@@ -364,7 +368,7 @@ class Reading:
 
 
 class NeedsReader:
-    """Derives GPU requirements of wheels from METADATA, a few wheels at a time.
+    """Derives GPU requirements of wheels from METADATA.
 
     :param warn: called with a sentence, once for each project with unusable METADATA.
     :param patience: the time limit for the METADATA of a page in seconds.
@@ -377,7 +381,6 @@ class NeedsReader:
         self._warn = warn
         self._patience = patience
         self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
-        self._one = asyncio.Lock()
 
     async def read(
         self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
@@ -418,27 +421,12 @@ class NeedsReader:
 
     async def _read_in_turn(
         self, project: str, wheel: OrdinaryWheel, reading: Reading
-    ) -> tuple[Iterable[str], Needs | None]:
-        def parse(metadata: bytes) -> tuple[Iterable[str], Needs | None]:
-            requires = parse_requires(metadata)
-            logger.info("%s: %d requirements", wheel.file.filename, len(requires))
-            requires = requirements_on(requires, wheel.platform, reading.work)
-            # Keep only what counts, because the event loop parses requirements again.
-            required = required_projects(requires, PROJECTS, reading.work)
-            return required.values(), needs_of_requirements(requires, project)
-
+    ) -> _Found:
         async with reading.few:
             if reading.seconds <= 0:
                 raise asyncio.TimeoutError
-            metadata = await self._read_metadata(project, wheel.file)
-            reading.size -= len(metadata)
-            if reading.size < 0:
-                reading.until = 0.0
-                metadata = b""  # the traceback of the error would keep the bytes
-                raise InputError("METADATA of the page is too large")
-            # Parse one METADATA at a time: parsing may take a thread half a second.
-            async with self._one:
-                return await asyncio.to_thread(parse, metadata)
+            parse = partial(_parse, project, wheel, reading)
+            return await self._read_metadata(project, wheel.file, parse)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
         if self._warned.get(project):
@@ -446,3 +434,23 @@ class NeedsReader:
             return
         self._warned.put(project, True)
         self._warn(f"{name}: its METADATA could not be read: {reason}")
+
+
+def _parse(
+    project: str, wheel: OrdinaryWheel, reading: Reading, metadata: bytes
+) -> _Found:
+    """Return the requirements that count, and the GPU requirements, in METADATA.
+
+    :raises InputError: METADATA of the page is larger than the limit.
+    """
+    reading.size -= len(metadata)
+    if reading.size < 0:
+        reading.until = 0.0
+        metadata = b""  # the traceback of the error would keep the bytes
+        raise InputError("METADATA of the page is too large")
+    requires = parse_requires(metadata)
+    logger.info("%s: %d requirements", wheel.file.filename, len(requires))
+    requires = requirements_on(requires, wheel.platform, reading.work)
+    # Keep only what counts, because the event loop parses requirements again.
+    required = required_projects(requires, PROJECTS, reading.work)
+    return required.values(), needs_of_requirements(requires, project)

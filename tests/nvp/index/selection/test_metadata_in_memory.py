@@ -1,0 +1,91 @@
+"""METADATA that is in memory at the same time, to judge the builds of pages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from simple_repository import model
+from support.exposed import index_of, wheel
+from support.judged_pages import OLD, linux
+from support.label_index import Pages
+
+from nvidia_variant_provider.machine.environment import Environment
+from nvp.index.http.client import Client
+from nvp.index.selection import indexes
+from nvp.index.selection.indexes import Indexes
+from nvp.index.selection.judging import PageJudge
+from nvp.index.selection.reader import Reader
+
+T = TypeVar("T")
+
+
+class Memory(Reader):
+    """Reads METADATA of one byte, and counts how often."""
+
+    def __init__(self) -> None:
+        super().__init__(Client())
+        self.count = 0
+
+    async def read_metadata(self, *_: object) -> bytes:
+        self.count += 1
+        return b"x"
+
+
+def test_little_metadata_of_an_index_is_in_memory() -> None:
+    """METADATA of 100 pages waited for one parser, and took 1.2 GB.
+
+    A wheel of another index waited for 22 seconds.
+    """
+    goes_on = threading.Event()
+    memory = Memory()
+
+    def parse(metadata: bytes) -> str:
+        assert goes_on.wait(60)
+        return metadata.decode()
+
+    async def run() -> None:
+        pages = [index_of(n, [wheel(f"1.{n}") for n in range(40)]) for n in range(2)]
+        every = Indexes(pages)
+
+        async def read(index: Pages, parse: Callable[[bytes], T]) -> list[T]:
+            files = (await index.get_project_page("kern")).files
+            every.note(index, files)
+            many = (every.read_metadata(memory, "kern", x, parse) for x in files)
+            return await asyncio.gather(*many)
+
+        first = asyncio.create_task(read(pages[0], parse))
+        assert await read(pages[1], bytes.decode) == ["x"] * 40
+        assert 40 < memory.count <= 40 + indexes._IN_ALL
+        goes_on.set()
+        assert await first == ["x"] * 40
+        assert memory.count == 80
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_metadata_of_a_page_has_a_limit() -> None:
+    """64 wheels with METADATA of 4 MB each took 350 MB, and 20 seconds."""
+
+    async def find_environment() -> Environment:
+        return OLD
+
+    async def read_metadata(_: str, __: model.File, parse: Callable[[bytes], T]) -> T:
+        head = b"Name: kern\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu13\n"
+        return parse(head + b"Description: \n" + b" x\n" * 1_300_000)
+
+    async def read_page(_: str) -> Sequence[model.File]:
+        return []
+
+    warned: list[str] = []
+    judge = PageJudge(
+        find_environment, "linux_x86_64", read_metadata, read_page, warned.append
+    )
+    files = [linux("kern", f"1.0+x{number}") for number in range(12)]
+    found, _ = asyncio.run(judge.judge("kern", files))
+    verdicts = [each.judgement.verdict for each in found]
+    assert 1 <= verdicts.count("cannot") <= 4
+    assert warned == [warned[0]]
+    assert warned[0].endswith("METADATA of the page is too large")
