@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import pytest
 from simple_repository import model
 from support.exposed import index_of, wheel
 from support.judged_pages import OLD, linux
 from support.label_index import Pages
 
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.selection import indexes
@@ -64,6 +67,25 @@ def test_little_metadata_of_an_index_is_in_memory() -> None:
         assert memory.count == 80
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_errors_do_not_keep_metadata() -> None:
+    """The frames of its errors kept METADATA of 40 pages, which took 730 MB."""
+
+    def parse(_: bytes) -> None:
+        raise InputError("METADATA of the page is too large")
+
+    async def run() -> None:
+        every = Indexes([index_of(0, [wheel("1.0")])])
+        (file,) = (await every.all[0].get_project_page("kern")).files
+        with pytest.raises(InputError, match="is too large") as caught:
+            await every.read_metadata(Memory(), "kern", file, parse)
+        frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+        kept = [value for frame in frames for value in frame.f_locals.values()]
+        assert file in kept
+        assert not [value for value in kept if type(value) is bytes]
+
+    asyncio.run(run())
 
 
 def test_metadata_of_a_page_has_a_limit() -> None:

@@ -272,7 +272,10 @@ class Indexes:
                 async with self._parsing.of("", index):
                     return await asyncio.to_thread(parse, metadata)
 
-        return await self.wait(index, read())
+        try:
+            return await self.wait(index, read())
+        except InputError as error:
+            raise without_frames(error) from None  # they have METADATA
 
     async def once(
         self,
