@@ -147,7 +147,9 @@ def serve_answers(
                 self.say_nothing(answer.fault)
                 self.close_connection = True
                 return
-            self.send_response(status)
+            # The other method adds a date of its own.
+            send = self.send_response_only if "Date" in headers else self.send_response
+            send(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))

@@ -37,6 +37,7 @@ from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 PATH = "/simple/p/"
 REDIRECTS = [(302, "no-store", 0), (301, "max-age=99", 0), (307, "", 0), (308, "", 10)]
 URL = "http://127.0.0.1/simple/p/"
+STALE = "max-age=5, stale-if-error=60"
 
 
 def page(version: str = "1.0", fault: str = "", **headers: str) -> Answer:
@@ -99,6 +100,7 @@ def case(
         ({"Cache_Control": "max-age=999999999"}, 600),
         ({"Cache_Control": "max-age=60", "Age": "45"}, 15),
         ({"Cache_Control": "max-age=60", "Age": "61"}, 0),
+        ({"Cache_Control": "max-age=60", "Date": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0),
         ({"Cache_Control": "max-age=soon"}, 0),
         ({"Cache_Control": "s-maxage=60, public"}, 10),
         ({"Cache_Control": "no-cache, max-age=60"}, 0),
@@ -298,9 +300,6 @@ def test_errors_are_not_kept(status: int) -> None:
         assert it.versions() == ["1.0"]
 
 
-STALE = "max-age=5, stale-if-error=60"
-
-
 @pytest.mark.parametrize("dead", [Answer(status=503), page("2.0", fault="cut")])
 def test_the_last_page_stands_in_for_an_error(dead: Answer) -> None:
     with case() as it:
@@ -446,5 +445,6 @@ def test_equal_requests_are_merged_even_if_nothing_may_be_kept(fails: bool) -> N
 
 @given(st.text() | st.from_regex(r'(max-age|stale-if-error)="?-?[0-9]*"?,?'))
 def test_any_header_is_a_number_of_seconds(text: str) -> None:
-    for seconds in kept_pages._lifetime({"cache-control": text, "age": text}):
+    age = kept_pages._age_of({"age": text, "date": text})
+    for seconds in kept_pages._lifetime({"cache-control": text}, age):
         assert 0 <= seconds < math.inf

@@ -56,16 +56,13 @@ _ABSOLUTE = re.compile(
 """The start of a URL that is absolute for every installer. Each corrects other forms in
 its own way, such as ``http:/path``, which only some read as a relative URL."""
 
-_FIRST = 0.5
-"""Seconds before the first retry; the pause doubles with each further retry."""
-
+_FIRST = 0.5  # seconds before the first retry; the pause doubles with each other one
 _LONGEST = 60.0  # seconds before a retry, whatever the server requests
 _LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 """The maximum size of an unpacked response in bytes, or in bytes for each compressed
 byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
-
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
 _BLANKS = b" " * 256
@@ -351,17 +348,20 @@ def content_length(response: httpx.Response) -> int:
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of ``Retry-After``; ``None`` if it is missing or invalid.
 
-    RFC 9110, section 10.2.3: "The Retry-After field value can be either an HTTP-date or
-    a number of seconds to delay after receiving the response."
+    RFC 9110, section 10.2.3: "either an HTTP-date or a number of seconds to delay".
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    try:
-        date = email.utils.parsedate_to_datetime(text)
-        return max(0.0, date.timestamp() - time.time())
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
+    date = read_date(text)
+    return None if date is None else max(0.0, date - time.time())
+
+
+def read_date(text: str) -> float | None:
+    """Return an HTTP date in seconds since 1970; ``None`` if it is invalid."""
+    with suppress(ValueError, TypeError, IndexError, OverflowError):
+        return email.utils.parsedate_to_datetime(text).timestamp()
+    return None
 
 
 def is_own(headers: Mapping[str, str]) -> bool:

@@ -23,7 +23,7 @@ from simple_repository.content_negotiation import Format
 from nvidia_variant_provider.errors import redacted
 
 from ..http.kept_keys import kept_keys
-from ..http.replies import without_frames
+from ..http.replies import read_date, without_frames
 from ..http.threads import Share
 from ..http.urls import CompleteResponse, PassingError, UpstreamError, server_of
 from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, weigh
@@ -53,6 +53,8 @@ results made from pages, because verdicts on their wheels may change."""
 _LONGEST = 600.0
 """The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
 yanked a file since, and the clients of this server cannot ask for a new page."""
+
+_SKEW = 5.0  # the difference of clocks in seconds that does not count as an age
 
 _PATIENCE, _STEPS = 3.0, 30
 """The seconds to wait for an index before its last page is sent instead, in steps: a
@@ -254,7 +256,7 @@ class KeptPages:
         if last is not None and page is last.page:
             logger.info("%s: has not changed", redacted(url))
             headers = {**last.headers, **headers}
-        seconds = _lifetime({"age": reply.headers.get("age", ""), **headers})
+        seconds = _lifetime(headers, _age_of(reply.headers))
         is_cut = CUT_KEY in page.private_metadata
         if not is_cut:
             self._failing.discard(server_of(url))
@@ -307,9 +309,22 @@ def note(until: float) -> None:
         times.append(until)
 
 
-def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
+def _age_of(headers: Mapping[str, str]) -> float:
+    """Return the seconds since an index, or a cache before it, made a reply.
+
+    RFC 9111, section 4.2.3: "A response's age can be calculated in two entirely
+    independent ways", by ``Age`` and by ``Date``, and the higher age counts.
+    """
+    date = read_date(headers.get("date", ""))
+    apparent = 0.0 if date is None else time.time() - date
+    # The clocks of servers differ.
+    return max(_seconds(headers.get("age", "")), apparent if apparent > _SKEW else 0.0)
+
+
+def _lifetime(headers: Mapping[str, str], age: float) -> tuple[float, ...]:
     """Return the seconds for which a page is fresh, and then usable after an error.
 
+    :param age: the seconds since the page was made.
     :returns: an empty tuple if the page must not be cached.
     """
     found: dict[str, str] = {}
@@ -321,7 +336,7 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
         return 0.0, 0.0
     fresh = _PERIOD
     if "max-age" in found:
-        fresh = max(0.0, _seconds(found["max-age"]) - _seconds(headers["age"]))
+        fresh = max(0.0, _seconds(found["max-age"]) - age)
     strict = "must-revalidate" in found
     after = 0.0 if strict else _seconds(found.get("stale-if-error", ""))
     return min(fresh, _LONGEST), min(after, _LONGEST)
