@@ -11,14 +11,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from packaging.version import Version
 from simple_repository import model
-from simple_repository.components.core import SimpleRepository
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from ...builds.needs import Backend
+from ...builds.needs import Backend, parse_backend
 from ...builds.page import Build
 from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
@@ -338,6 +339,28 @@ class Indexes:
     def origin(self, file: model.File) -> SimpleRepository:
         """Return the index that has a file on its page."""
         return self._origins.get(hash((file.filename, file.url))) or self.all[0]
+
+
+def is_vendor(index: SimpleRepository) -> bool:
+    """Return whether an index, possibly wrapped in components, belongs to vendors."""
+    return getattr(_unwrapped(index), "is_vendor", False)
+
+
+def folder_of_index(index: SimpleRepository) -> Backend | None:
+    """Return the backend in the last directory of an index's URL, such as ``cu126``."""
+    own = _unwrapped(index)
+    place = getattr(own, "url", None) or getattr(own, "folder", "")
+    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
+    # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
+    while parts and parts[-1] == "simple":
+        parts.pop()
+    return parse_backend(parts[-1]) if parts else None
+
+
+def _unwrapped(index: SimpleRepository) -> SimpleRepository:
+    while isinstance(index, RepositoryContainer):
+        index = index.source
+    return index
 
 
 def state_of(page: model.ProjectDetail) -> int:

@@ -36,7 +36,16 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
-from .indexes import LATE, LEAST, Followed, Indexes, LateError, Part, state_of
+from .indexes import (
+    LATE,
+    LEAST,
+    Followed,
+    Indexes,
+    LateError,
+    Part,
+    folder_of_index,
+    state_of,
+)
 from .judging import PATIENCE, PageJudge
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
@@ -47,7 +56,6 @@ from .wheel_files import (
     find_candidates,
     find_early,
     folder_of_file,
-    folder_of_index,
     has_plain,
 )
 

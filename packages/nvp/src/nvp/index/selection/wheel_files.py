@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
-from simple_repository.components.core import RepositoryContainer, SimpleRepository
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
@@ -38,6 +38,7 @@ from ...wheels.archive import (
 )
 from ..http.kept_keys import is_yanked
 from ..http.urls import TooSlowError
+from .indexes import is_vendor
 from .kept import FOREVER, WARNED, Aging
 from .options import Target, find_pythons
 from .pieces import UNAVAILABLE
@@ -233,11 +234,6 @@ def _finder(target: Target | None) -> Callable[[OrdinaryWheel], frozenset[int]]:
     return find_for
 
 
-def is_vendor(index: SimpleRepository) -> bool:
-    """Return whether an index, possibly wrapped in components, belongs to vendors."""
-    return getattr(_unwrapped(index), "is_vendor", False)
-
-
 def find_candidates(
     index: SimpleRepository,
     every: Mapping[SimpleRepository, Sequence[Build]],
@@ -279,17 +275,6 @@ def find_candidates(
     return candidates, late
 
 
-def folder_of_index(index: SimpleRepository) -> Backend | None:
-    """Return the backend in the last directory of an index's URL, such as ``cu126``."""
-    own = _unwrapped(index)
-    place = getattr(own, "url", None) or getattr(own, "folder", "")
-    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
-    while parts and parts[-1] == "simple":
-        parts.pop()
-    return parse_backend(parts[-1]) if parts else None
-
-
 def folder_of_file(file: model.File, backend: Backend | None) -> Backend | None:
     """Return the backend of the index directory that lists a large file, if any.
 
@@ -300,12 +285,6 @@ def folder_of_file(file: model.File, backend: Backend | None) -> Backend | None:
         return None
     words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
     return backend if backend.label.lower() in words else None
-
-
-def _unwrapped(index: SimpleRepository) -> SimpleRepository:
-    while isinstance(index, RepositoryContainer):
-        index = index.source
-    return index
 
 
 def may_be_build(file_name: str) -> bool:
