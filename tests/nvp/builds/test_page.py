@@ -310,3 +310,24 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
         best = max(b.release for b in running)
         assert visibility.newest == best
         assert any(b.release == best and b in running for b in visible)
+
+
+def test_a_build_for_another_python_is_no_alternative() -> None:
+    """Behind `serve`, pip took an older release, or found none."""
+    own = replace(build("2.1+cu118", "runs"), pythons=frozenset({11}))
+    both = replace(build("2.1+cu124", "runs"), pythons=frozenset({10, 11}))
+    other = replace(build("2.1+cu126", "runs"), pythons=frozenset({12}))
+    old = replace(build("1.0+cu118", "runs"), pythons=frozenset({11}))
+    visibility = find_visibility([own, other, old], driver=True)
+    assert shown(visibility) == {"2.1+cu118", "2.1+cu126", "1.0+cu118"}
+    visibility = find_visibility([own, both, other], driver=True)
+    assert shown(visibility) == {"2.1+cu124", "2.1+cu126"}
+    assert visibility.backends == {Version("2.1"): parse_backend("cu126")}
+
+
+def test_a_regular_build_for_another_python_is_no_alternative() -> None:
+    cpu = replace(build("2.1+cpu", "cpu"), pythons=frozenset({11}))
+    plain = replace(build("2.1", "runs"), pythons=frozenset({12}))
+    assert shown(find_visibility([cpu, plain], driver=True)) == {"2.1", "2.1+cpu"}
+    plain = replace(plain, pythons=frozenset({11, 12}))
+    assert shown(find_visibility([cpu, plain], driver=True)) == {"2.1"}

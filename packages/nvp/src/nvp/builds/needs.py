@@ -265,6 +265,11 @@ class Backend:
             return self.label if self.kind == "rocm" else self.kind
         return f"cu{self.cuda}".replace(".", "")
 
+    @property
+    def preference(self) -> tuple[tuple[int, int], int]:
+        """A sort key for equal builds: the newest torch and the shortest label."""
+        return self.torch or (0, 0), -len(self.label)
+
     def agrees(self, other: Backend) -> bool:
         """Return whether the known parts of two backends (hardware, version) agree."""
         if self.cuda and other.cuda and not (self.minor and other.minor):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from packaging.version import Version
@@ -54,8 +55,8 @@ class Build:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing says that the wheel has GPU code."""
-        return self.judgement.is_silent and self.backend is None
+        """Whether nothing, also not METADATA, says that the wheel has GPU code."""
+        return self.judgement.verdict == "unknown" and self.backend is None
 
     @property
     def release(self) -> Version:
@@ -139,13 +140,28 @@ def find_visibility(
     backends: dict[Version, Backend] = {}
     for release, group in releases.items():
         able = [build for build in group if build.pythons] or group
-        choice = _choose(able, driver=driver, follow=(follow or {}).get(release))
-        if choice is not None:
+        choose = partial(_choose, driver=driver, follow=(follow or {}).get(release))
+        choices: dict[int | None, Backend | None] = {None: choose(able)}
+        for python in frozenset().union(*(build.pythons for build in able)):
+            choices[python] = choose([b for b in able if python in b.pythons])
+        if (choice := choices[None]) is not None:
             backends[release] = choice
-        plain = any(b.backend is None and b.judgement.verdict in RUNNING for b in group)
+        plain = [
+            b for b in able if b.backend is None and b.judgement.verdict in RUNNING
+        ]
+        with_plain = frozenset().union(*(build.pythons for build in plain))
         for build in group:
+            # A build for another Python is no alternative.
+            own = [choices[python] for python in build.pythons or (None,)]
+            label_of = build.backend and build.backend.label
+            same = (c for c in own if c is None or c.label == label_of)
             files[build.file] = _visibility_of(
-                build, choice, by_python, driver=driver, named=named, plain=plain
+                build,
+                next(same, own[-1]),
+                by_python,
+                driver=driver,
+                named=named,
+                plain=bool(plain) and build.pythons <= with_plain,
             )
     final = [build for build in left if not build.version.is_prerelease]
     actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
@@ -279,16 +295,10 @@ def _choose(
 ) -> Backend | None:
     """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
-    same = [
-        backend
-        for build in labelled
-        if (backend := build.backend)
-        and follow
-        and backend.label == follow.label
-        and build.judgement.verdict != "cannot"
-    ]
-    if same:
-        return same[0]
+    able = (x.backend for x in labelled if x.judgement.verdict != "cannot")
+    same = (x for x in able if x and follow and x.label == follow.label)
+    if (first := next(same, None)) is not None:
+        return first
     running = [build for build in labelled if build.judgement.verdict in RUNNING]
     if driver and running:
         return max(running, key=_preference).backend
@@ -298,25 +308,14 @@ def _choose(
     return min(cpu, key=lambda backend: len(backend.label), default=None)
 
 
+def _preference(build: Build) -> tuple[object, object]:
+    return build.judgement.preference, build.backend and build.backend.preference
+
+
 def _may_run(build: Build) -> bool:
     if build.backend is None:
         return build.judgement.verdict in RUNNING
     return build.backend.kind == "cuda" and build.judgement.verdict == "unknown"
-
-
-def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
-    """Return a sort key for runnable builds; the best build sorts last.
-
-    The best build runs completely, and has the highest CUDA that the driver strictly
-    supports, or else the lowest one that needs minor-version compatibility. After that,
-    the newest torch and the shortest label decide.
-    """
-    judgement = build.judgement
-    cuda = judgement.cuda or (0, 0)
-    nearest = cuda if judgement.strict else (-cuda[0], -cuda[1])
-    backend = build.backend
-    rest = (backend.torch or (0, 0), -len(backend.label)) if backend else ((0, 0), 0)
-    return judgement.verdict == "runs", judgement.strict, nearest, rest
 
 
 def _visibility_of(

@@ -59,6 +59,18 @@ class Judgement:
     fits: bool | None = None
     is_silent: bool = False
 
+    @property
+    def preference(self) -> tuple[bool, bool, tuple[int, int]]:
+        """A sort key for builds that run; the best one sorts last.
+
+        The best build runs completely, and has the highest CUDA that the driver
+        strictly supports, or else the lowest one that needs minor-version
+        compatibility.
+        """
+        major, minor = self.cuda or (0, 0)
+        nearest = (major, minor) if self.strict else (-major, -minor)
+        return self.verdict == "runs", self.strict, nearest
+
 
 UNKNOWN = Judgement(
     verdict="unknown", reasons=("it is unknown what the build needs",), is_silent=True

@@ -168,12 +168,8 @@ class PageJudge:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
         if not await in_thread(self._may_hold_builds, project, wheels):
-            # A final release may only reserve the name of a project of another index,
-            # so it does not count as what is left for a Python.
             return [
                 wheel.judged(UNKNOWN, pythons_of(wheel))
-                if wheel.release.is_prerelease or not pythons_of(wheel)
-                else wheel.judged(UNKNOWN)
                 for wheel in sorted(wheels, key=lambda w: w.release, reverse=True)
             ]
         reading.environment = await self._find_environment()

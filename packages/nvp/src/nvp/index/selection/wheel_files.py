@@ -187,7 +187,17 @@ def builds_for(builds: Iterable[Build], platform: str) -> list[Build]:
 
     A release with only wheels for others, such as macOS, cannot be installed there.
     """
-    return [x for x in builds if is_for_platform(x.file.rpartition("-")[2], platform)]
+    found = [x for x in builds if is_for_platform(x.file.rpartition("-")[2], platform)]
+    if not all(build.is_silent for build in found):
+        return found
+    # A final release may only reserve the name of a project of another index, so it
+    # does not count as what is left for a Python.
+    return [
+        replace(x, pythons=ANY_PYTHON)
+        if x.pythons and not x.release.is_prerelease
+        else x
+        for x in found
+    ]
 
 
 def has_plain(files: Iterable[model.File], project: str, target: Target | None) -> bool:
