@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from simple_repository import model
 from support.exposed import index_of, wheel
-from support.judged_pages import OLD, linux
+from support.judged_pages import OLD, Index, linux
 from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
@@ -86,6 +86,25 @@ def test_errors_do_not_keep_metadata() -> None:
         assert not [value for value in kept if type(value) is bytes]
 
     asyncio.run(run())
+
+
+def test_a_required_project_does_not_use_up_the_limits_of_a_page() -> None:
+    """A stranger's page of torch led to an older release, or to none."""
+    new = [f"2.{number}.0" for number in range(90, 160)]
+    cuda = "nvidia-cuda-runtime==13.0.88"
+    torch = {f"torch-{version}": [cuda] for version in new}
+    index = Index(
+        {
+            "ext": [linux("ext", "3.0"), linux("ext", "2.0")],
+            "torch": [linux("torch", version) for version in new],
+        },
+        {
+            "ext-3.0": ["torch", cuda],
+            "ext-2.0": ["nvidia-cublas-cu12==12.6.4.1"],
+            **torch,
+        },
+    )
+    assert index.verdicts("ext") == {"3.0": "cannot", "2.0": "runs"}
 
 
 def test_metadata_of_a_page_has_a_limit() -> None:

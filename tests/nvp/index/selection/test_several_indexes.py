@@ -286,6 +286,17 @@ def test_a_required_project_on_a_page_that_only_others_can_read() -> None:
         assert versions(asyncio.run(read(component))) == shown
 
 
+@pytest.mark.parametrize("requires", [[], ["numpy"]])
+@pytest.mark.parametrize("own", ["1.0+cu130", "1.0+rocm6.3"])
+def test_a_wheel_without_evidence_replaces_nothing(
+    own: str, requires: Sequence[str]
+) -> None:
+    """A stranger's wheel did if it was large, because METADATA of it was read."""
+    stranger = Index(1, {"kern": {"1.0": requires}})
+    component, _ = open_indexes(Index(0, {"kern": {own: []}}), stranger)
+    assert versions(asyncio.run(read(component))) == [own]
+
+
 def test_limits_of_python_do_not_stop_other_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

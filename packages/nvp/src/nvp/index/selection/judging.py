@@ -147,7 +147,8 @@ class PageJudge:
         """
         until = asyncio.get_running_loop().time() + self._patience
         turns = [asyncio.Lock() for _ in range(_DEEPEST)]
-        reading = Reading(wheels=_MOST_READ, until=until, turns=turns)
+        below = Reading(wheels=_MOST_READ, until=until, turns=turns)
+        reading = Reading(wheels=_MOST_READ, until=until, turns=turns, below=below)
         builds = await self._judge_all(project, files, asked_by, reading)
         gpus = reading.environment.compute_capabilities
         if self._every_gpu and len(gpus) > 1:
@@ -399,6 +400,7 @@ class PageJudge:
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
+        reading = reading.below or reading
         # The builds of a release ask at the same time. Projects may require each other,
         # but only a project that is asked for at a lower depth waits for another one.
         async with reading.turns[len(asked_by) - 1]:

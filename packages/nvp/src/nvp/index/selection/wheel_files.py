@@ -331,6 +331,8 @@ class Reading:
     :param turns: held while a required project is judged, one for each depth.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
+    :param below: the limits for all projects that this one requires. Their files are
+        from all indexes, none of which may use up what this page needs.
     :param few: held while METADATA of a wheel is read, for eight wheels at most, so
         little is read after a limit is reached.
     """
@@ -343,6 +345,7 @@ class Reading:
     turns: Sequence[asyncio.Lock] = ()
     work: Work = field(default_factory=Work)
     size: int = 16 * 1024 * 1024
+    below: Reading | None = None
     few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     @property
