@@ -136,10 +136,13 @@ def test_an_index_that_does_not_respond(run: Run, store: Path) -> None:
     assert "secret" not in outcome.err
 
 
-def test_an_index_that_is_no_url(run: Run, store: Path) -> None:
-    outcome = run("census", "http://user:secret@[::1/", "-o", store)
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_an_index_that_is_no_url(scheme: str, run: Run, store: Path) -> None:
+    outcome = run("census", f"{scheme}://user:secret@[::1/", "-o", store)
     assert outcome.code == 2
-    assert "http://****@[::1/: is not a URL: its server is malformed" in outcome.err
+    assert (
+        f"{scheme}://****@[::1/: is not a URL: its server is malformed" in outcome.err
+    )
     assert "secret" not in outcome.err
 
 

@@ -165,7 +165,7 @@ def take_census(
     :raises UsageError: the index is malformed.
     """
     try:
-        bare, pair = split_credentials(index) if is_http(index) else (index, None)
+        bare, pair = split_credentials(index) if "://" in index else (index, None)
     except ValueError as error:
         raise UsageError(f"is not a URL: {error}", path=redacted(index)) from None
     credentials = () if pair is None else ((server_of(bare), pair),)

@@ -101,6 +101,8 @@ class Asker:
         from ..index.pip.settings import Indexes
         from ..index.releases.pinned import Found, read_pinned
 
+        indexes = Indexes(**self.indexes)
+        indexes.check()
         by_wheel = {id(wheel): known[place] for place, wheel in left}
 
         def inspects(wheel: Pinned, found: Found) -> bool:
@@ -111,7 +113,7 @@ class Asker:
             return read_pinned(
                 [wheel for _, wheel in left],
                 environ=self.environ,
-                indexes=Indexes(**self.indexes),
+                indexes=indexes,
                 is_taken=self.target.rank,
                 cache=self.cache,
                 inspects=inspects,

@@ -123,6 +123,15 @@ class Indexes:
     python: str | None = None
     platforms: Sequence[str] = ()
 
+    def check(self) -> None:
+        """Reject malformed URLs; pip refuses the command line without a reason.
+
+        :raises UsageError: a URL is malformed.
+        """
+        url = () if self.url is None else (self.url,)
+        for place in (*url, *self.extra, *self.links):
+            _check_url(place)
+
 
 def find_indexes(
     environ: Mapping[str, str], indexes: Indexes
@@ -133,8 +142,9 @@ def find_indexes(
 
     :returns: the indexes and other options, and a function that finds credentials.
     :raises InputError: there is no pip, and ``indexes`` has no main index.
-    :raises UsageError: there is no such interpreter.
+    :raises UsageError: there is no such interpreter, or a URL is malformed.
     """
+    indexes.check()
     words = ["download"]
     if indexes.url is not None:
         words += ["--index-url", indexes.url]
@@ -158,7 +168,18 @@ def find_indexes(
             indexes=tuple(dict.fromkeys((indexes.url, *indexes.extra))),
             find_links=tuple(dict.fromkeys(indexes.links)),
         )
+    for place in (*command.indexes, *command.find_links):
+        _check_url(place)
     return command, _find_credentials(pip, command, environ)
+
+
+def _check_url(place: str) -> None:
+    """Reject a URL that Python cannot split."""
+    try:
+        split_credentials(place)
+    except ValueError as error:
+        hint = "check the URL, and quote characters such as [ in its password"
+        raise UsageError(f"is not a URL: {error}", path=place, hint=hint) from None
 
 
 def _find_credentials(
@@ -304,7 +325,7 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
 
 def interpreter_of(target: Target) -> Interpreter:
     """Return the target of pip as an interpreter; it need not exist on this machine."""
-    return _make(target.version, (Tag(*text.split("-")) for text in target.tags))
+    return _make(target.version, (Tag(*text.split("-", 2)) for text in target.tags))
 
 
 def _make(
