@@ -44,6 +44,8 @@ class SelectionWarning(UserWarning):
 class ProviderError(Exception):
     """The base class of the exceptions of this package.
 
+    All fields are redacted when they are set: users can give a URL for any argument.
+
     :param message: the problem, without a final period.
     :param path: the file, environment variable or option that has the problem.
     :param place: the place in the document, such as ``variants.cu126.nvidia``.
@@ -60,11 +62,17 @@ class ProviderError(Exception):
         place: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message)
         self.message = message
+        super().__init__(self.message)
         self.path = path
         self.place = place
         self.hint = hint
+
+    if not TYPE_CHECKING:  # mypy would accept any attribute
+
+        def __setattr__(self, name: str, value: object) -> None:
+            is_url = isinstance(value, str) and "://" in value
+            super().__setattr__(name, redacted(value) if is_url else value)
 
     def __str__(self) -> str:
         line = ": ".join(part for part in (self.path, self.place, self.message) if part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -247,6 +248,17 @@ def test_a_long_text_is_escaped_like_a_short_one() -> None:
     units = "a\x7f\U0001f600\n"
     assert printable(units * 5_000) == printable(units) * 5_000
     assert printable(units) == "a\\x7f\U0001f600\\n"
+
+
+def test_an_error_has_no_password_of_a_url() -> None:
+    url = "ftp://user:s3cret@h/x.json?s3cret"
+    error = InputError(f"{url!r} is odd", path=url, place=url, hint=f"read {url}")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        one.path = url
+        assert "s3cret" not in f"{one} {one!r} {one.args} {one.to_dict()}"
+        assert one.path == "ftp://****@h/x.json?****"
+    path = "dir//user:b@c?d;e"
+    assert str(InputError("is odd", path=path)) == f"{path}: is odd"
 
 
 def test_long_text_is_cut_before_it_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,84 @@ def test_the_url_of_another_protocol(
     assert "only http and https URLs are read; download the file" in text
 
 
+SECRET = "//user:s3cret@"
+
+
+@pytest.mark.parametrize("scheme", ["https", "ftp", "file"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "releases URL",
+        "releases --environment URL torch",
+        "releases --python URL torch",
+        "releases --label URL torch",
+        "matrix URL==1",
+        "fleet nodes.csv --project URL",
+        "census -o URL https://127.0.0.1:9/",
+        "census --report -o URL",
+        "check pins.txt --platform URL",
+        "serve -i https://127.0.0.1:9/ --host URL",
+    ],
+)
+def test_messages_have_no_password(
+    words: str,
+    scheme: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A user may confuse the arguments, or the commands."""
+    pytest.importorskip("httpx")
+    monkeypatch.chdir(tmp_path)
+    Path("pins.txt").write_text("torch==1.0\n")
+    Path("nodes.csv").write_text("name, driver_version, compute_cap\nGPU,550.54,9.0\n")
+    url = f"{scheme}:{SECRET}files.example/torch-1.0-py3-none-any.whl"
+    text = stderr(capsys, *words.replace("URL", url).split())
+    assert "s3cret" not in text
+    assert "****@files.example" in text or "census -o" in words
+
+
+@pytest.mark.parametrize("path", ["a//user:b@c", "user:b@c/d", "a?b;c", "./x@y"])
+def test_a_path_is_printed_as_given(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = stderr(capsys, "releases", "torch", "--environment", path)
+    assert f"{path}: cannot be read" in text
+
+
+MALFORMED = [f"http:{SECRET}[h/", "ftp://u:]s3cret@h/", "file://\uff20u:s3cret@h/"]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "serve -i",
+        "releases torch -i",
+        "releases torch -f",
+        "matrix torch==1 -i",
+        "diff torch==1 torch==2 -i",
+        "check pins.txt -i",
+        "check pins.txt --extra-index-url",
+    ],
+)
+def test_a_malformed_index(
+    words: str,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("httpx")
+    monkeypatch.chdir(tmp_path)
+    Path("pins.txt").write_text("torch==1.0\n")
+    assert main([*words.split(), url]) == 2
+    text = capsys.readouterr().err
+    assert "****@h/: is not a URL: its server is malformed" in text.replace("[h", "h")
+    assert "s3cret" not in text
+    assert len(text.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "command", ["serve", pytest.param("releases", marks=pytest.mark.slow)]
 )
@@ -83,6 +161,8 @@ def test_the_url_of_another_protocol(
         ("file://{folder}/none", "there is no such directory"),
         ("ftp://files.example/", "no index is read by ftp; give an https URL"),
         ("http://files.example/", "plain HTTP is for this machine and for trusted"),
+        ("ftp://]/", "is not a URL: its server is malformed; check the URL"),
+        ("file://[/simple", "is not a URL: its server is malformed"),
     ],
 )
 def test_no_index(

@@ -205,6 +205,24 @@ def finding(text: str, **changes: Any) -> Finding:
     return Finding(**(values | {"code": "NV304", "severity": "error"} | changes))
 
 
+@pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://user:s3cret@h/torch-1.0-py3-none-any.whl",
+        "file://user:s3cret@h/x.whl",
+        "ftp://user:s3cret@h/torch-1.0-variants.json",
+    ],
+)
+def test_no_report_has_the_password_of_a_url(
+    url: str, form: str, validate: Any
+) -> None:
+    code, out, err = validate("--format", form, url)
+    assert code == 1
+    assert "s3cret" not in out + err
+    assert url.rpartition("/")[2] in out
+
+
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.parametrize("form", ["text", "github", "sarif"])
 def test_every_finding_is_one_line_whatever_it_contains(

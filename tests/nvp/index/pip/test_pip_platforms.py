@@ -141,3 +141,13 @@ def test_releases_for_another_platform(run: Run, pypi: str) -> None:
     assert done.out.splitlines()[0] == f"{FOR_WINDOWS}."
     done = run("releases", "torch", "-i", pypi, "--platform", "win_arm64", *GRACE)
     assert done.out.splitlines()[0] == "torch has no wheel for win_arm64."
+
+
+@pytest.mark.parametrize("platform", ["a-b", "ftp://user:s3cret@a-b"])
+def test_releases_for_what_is_no_platform(platform: str, run: Run, pypi: str) -> None:
+    """pip accepts the option, and finds no wheel."""
+    done = run("releases", "torch", "-i", pypi, "--platform", platform, *GRACE)
+    assert done.code == 1
+    shown = platform.replace("user:s3cret", "****")
+    assert done.out.splitlines()[0] == f"torch has no wheel for {shown}."
+    assert "s3cret" not in done.out + done.err

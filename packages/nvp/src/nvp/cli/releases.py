@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         everything=options.all,
         every_gpu=options.every_gpu,
         labels=options.label,
-        platforms=options.platform,
+        platforms=[*map(redacted, options.platform)],
         machine=words_of(options),
     )
     return Result(

@@ -117,7 +117,7 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
     try:
         name = parse_wheel_name(os.path.basename(path))
     except InputError as error:
-        collector = Collector(path)
+        collector = Collector(_name(path))
         collector.add_error("NV411", error)
         return collector.findings
     return check_wheel(local_file(path), name, reading).findings
