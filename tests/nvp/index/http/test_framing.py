@@ -287,3 +287,31 @@ def test_few_handshakes_with_a_server_at_once() -> None:
     asyncio.run(connect_all())
     expected = {"one": 2, "other": 2, "two": 4, "far": 4}
     assert most == {f"{name}.example": number for name, number in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("head", "is_odd"),
+    [
+        (b"HTTP/1.1 404\r\n", False),
+        (b"HTTP/1.0 404 \xe9\t\n", False),
+        (b"HTTP/1.1 404 X\r\nX:\r\nX_1:\ta b\xff\n", False),
+        (b"HTTP/1.1 404 X\r\n" + b"X: a\r\n" * 100, False),
+        (b"HTTP/1.1 404 X\r\n" + b"X: a\r\n" * 101, True),
+        (b"HTTP/1.1 404 X\r\nX: a\r\n b\r\n", True),
+        (b"HTTP/1.1 404 X\r\nX: a\x01b\r\n", True),
+        (b"HTTP/1.1 404 X\r\nX: a\x7f\r\n", True),
+        (b"HTTP/1.1 404 X\r\nX: a\rb\r\n", True),
+        (b"HTTP/1.1 404 X\x01\r\n", True),
+        (b"HTTP/1.9 404 X\r\n", True),
+        (b"HTTP/1.0 404 X\r\nTransfer-Encoding: chunked\r\n", True),
+        (b"HTTP/1.1 404 X\r\nContent-Length: 9999999999999999999\r\n", False),
+        (b"HTTP/1.1 404 X\r\nContent-Length: 9, 99999999999999999999\r\n", True),
+        (b"HTTP/1.1 103 X\r\nX: a\x01b\r\n\r\nHTTP/1.1 404 X\r\n", True),
+        (b"HTTP/1.1 103 X\r\n" + b"X: a\r\n" * 60 + b"\r\nHTTP/1.1 404 X\r\n"
+         + b"X: a\r\n" * 60, False),
+    ],
+)  # fmt: skip
+def test_a_head_that_uv_refuses(head: bytes, is_odd: bool) -> None:
+    framing = Framing(math.inf)
+    framing.follow(head + b"\r\n")
+    assert framing.is_odd is is_odd

@@ -13,8 +13,7 @@ from pip._internal.models.link import Link
 
 from nvidia_variant_provider.errors import redacted
 from nvp.index.http import urls
-from nvp.index.http.logins import with_user
-from nvp.index.http.replies import authorization_after
+from nvp.index.http.logins import authorization_after, with_user
 from nvp.index.http.urls import (
     Settings,
     absolute_url,

@@ -21,7 +21,6 @@ from support.range_server import Answer, serve_answers
 from nvp.index.http.pages import with_absolute_links
 from nvp.index.http.urls import CompleteResponse, Settings
 from nvp.index.selection.component import VariantRepository
-from nvp.index.server import app
 from nvp.index.server.responses import ANY_HOST
 
 PAGE = "/simple/torch/"
@@ -346,19 +345,6 @@ def test_an_index_that_leads_back_to_this_server(where: str) -> None:
         assert len(server.requests) == 1
 
 
-def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(fault="hang")
-    with (
-        serve_answers({PAGE: answer}) as server,
-        start_with_limits(server, answer) as running,
-    ):
-        running.page()
-        assert running.waits == []
-        monkeypatch.setattr(app, "_SILENCE", 0.0)
-        running.page()
-        assert running.waits == ["torch"]
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 def test_what_another_server_hides_from_strangers_is_not_missing(status: int) -> None:
     """The installer may have a login, or a certificate, that this program lacks."""
@@ -442,3 +428,16 @@ def test_a_redirect_on_one_server_keeps_the_status(status: int) -> None:
     answers = {PAGE: moved, "/there/torch/": Answer(status=status)}
     with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         assert running.page().status == status
+
+
+@pytest.mark.parametrize("status", [403, 404, 406])
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_uv_stops_at_a_head_that_it_cannot_read(status: int, is_moved: bool) -> None:
+    """pip reads the head, and uses the next index."""
+    odd = b"HTTP/1.1 %d X\r\nX: a\x01b\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n"
+    answers = {PAGE: Answer(body=odd % (302 if is_moved else status), fault="raw")}
+    answers["/a"] = Answer(status=status)
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        replies = [running.page(User_Agent=x) for x in ("uv/0.9", "pip/26.0")]
+    assert [reply.status for reply in replies] == [200, status]
+    assert replies[0].text.startswith("error: ")

@@ -11,6 +11,8 @@ import pytest
 from simple_repository import model
 from support.exposed import index_of, selection_for, wheel
 from support.label_index import Pages
+from support.loopback import start_with_limits
+from support.range_server import Answer, serve_answers
 
 from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
@@ -19,7 +21,7 @@ from nvp.index.selection import indexes as indexes_module
 from nvp.index.selection.component import select
 from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.reader import Reader
-from nvp.index.server import kept_pages
+from nvp.index.server import app, kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
 
 URL = "https://127.0.0.1/simple/demo/"
@@ -219,3 +221,16 @@ def test_verdicts_on_a_required_project_without_a_late_page_are_not_kept(
             assert file.filename == wheel("1.0").name
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(fault="hang")
+    with (
+        serve_answers({"/simple/torch/": answer}) as server,
+        start_with_limits(server, answer) as running,
+    ):
+        running.page()
+        assert running.waits == []
+        monkeypatch.setattr(app, "_SILENCE", 0.0)
+        running.page()
+        assert running.waits == ["torch"]

@@ -32,14 +32,12 @@ from .connecting import (
     make_connections,
     make_tls_context,
 )
-from .logins import REFUSALS, AskCredentials, Logins
+from .logins import REFUSALS, AskCredentials, Logins, find_target, leading_to
 from .replies import (
     CHECK_PROXY,
     LARGE,
     check_status,
     content_length,
-    find_target,
-    leading_to,
     make_reply,
     pause_before,
     send,
@@ -291,7 +289,7 @@ class Client:
         self, url: str, headers: dict[str, str], refusals: list[httpx.Response]
     ) -> httpx.Response:
         start, places, moved, away = url, [url], None, ""
-        lasts = True
+        lasts, is_odd = True, False
         response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
@@ -306,7 +304,8 @@ class Client:
                     failure.reply = moved
                     raise failure from None
                 raise
-            response.extensions["away"] = away
+            is_odd = is_odd or response.extensions.get("is_odd", False)
+            response.extensions.update(away=away, is_odd=is_odd)
             if refusal is not None:
                 refusal.extensions["away"] = away
                 refusals.append(refusal)

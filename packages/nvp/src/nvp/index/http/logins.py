@@ -32,9 +32,17 @@ import httpx
 
 from ...files import file_state
 from .connecting import basic, connected_host
-from .replies import authorization_after
+from .replies import make_reply
 from .threads import call_in_daemon
-from .urls import Settings, nearest_url, server_of, split_credentials
+from .urls import (
+    CompleteResponse,
+    Settings,
+    UpstreamError,
+    is_plain,
+    nearest_url,
+    server_of,
+    split_credentials,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,64 @@ REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
+_LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
+
+_ABSOLUTE = re.compile(
+    r"https?://(?:[^\s/?#\\@]*@)?[a-z0-9_\[]", re.ASCII | re.IGNORECASE
+)
+"""The start of a URL that is absolute for every installer. Each corrects other forms in
+its own way, such as ``http:/path``, which only some read as a relative URL."""
+
+
+def authorization_after(response: httpx.Response | None, target: str) -> str | None:
+    """Return the ``Authorization`` header to send to the target of a redirect, if any.
+
+    By the rules of requests, the HTTP library of pip, the header is kept for the same
+    host and port, and from HTTP to HTTPS with their default ports.
+
+    :param response: the redirect; ``None`` for the first request.
+    """
+    if response is None:
+        return None
+    old, new = response.request.url, httpx.URL(target)
+    # The port of these URLs is `None` for the default port of their scheme.
+    is_same = (old.host, old.port) == (new.host, new.port)
+    if old.scheme != new.scheme:
+        is_same = is_same and new.port is None and new.scheme == "https"
+    return response.request.headers.get("authorization") if is_same else None
+
+
+def find_target(response: httpx.Response) -> str:
+    """Return the URL that a response redirects to.
+
+    :raises UpstreamError: the target is not a URL, or too long, or not the same for all
+        installers, or has credentials: only the user may supply them.
+    """
+    location, following = response.headers["location"], response.next_request
+    target = "" if following is None else str(following.url)
+    is_read = 0 < len(target) <= _LONGEST_TARGET and is_plain(location)
+    if not is_read or split_credentials(target)[1]:
+        message = "redirects to a URL that installers read differently"
+        if len(target) > _LONGEST_TARGET:
+            message = f"redirects to a URL of over {_LONGEST_TARGET:,} characters"
+        # A relative URL is not the same for an installer behind the local index. If
+        # there are several headers, uv follows the first one.
+        is_same = _ABSOLUTE.match(location) and location.isascii()
+        is_same = is_same and len(response.headers.get_list("location")) == 1
+        reply = make_reply(response) if is_same else None
+        raise UpstreamError(message, str(response.url), reply=reply)
+    return target
+
+
+def leading_to(url: str) -> CompleteResponse:
+    """Return a redirect to a server, as the reply for an installer.
+
+    The installer may have other certificates, ciphers or trusted hosts than this
+    program. It then reads the page itself, or fails as without this program.
+    """
+    url = split_credentials(url)[0]
+    headers = {"location": url}
+    return CompleteResponse(status=302, url=url, headers=headers, body=b"")
 
 
 def find_netrc(paths: Iterable[str], url: str) -> Pair | None:

@@ -27,8 +27,6 @@ from .urls import (
     PassingError,
     TooLargeError,
     UpstreamError,
-    is_plain,
-    split_credentials,
 )
 
 E = TypeVar("E", bound=BaseException)
@@ -50,27 +48,27 @@ it request pages from itself until it has no free connections."""
 _COMPRESSED = re.compile(r"\b(gzip|deflate|br|zstd)\b")
 """The compressions that pip or uv can undo, also in a list, such as ``gzip, gzip``."""
 
-_ABSOLUTE = re.compile(
-    r"https?://(?:[^\s/?#\\@]*@)?[a-z0-9_\[]", re.ASCII | re.IGNORECASE
-)
-"""The start of a URL that is absolute for every installer. Each corrects other forms in
-its own way, such as ``http:/path``, which only some read as a relative URL."""
-
 _FIRST = 0.5  # seconds before the first retry; the pause doubles with each other one
 _LONGEST = 60.0  # seconds before a retry, whatever the server requests
-_LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 """The maximum size of an unpacked response in bytes, or in bytes for each compressed
 byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] \d{3}(?: [\t -~\x80-\xff]*)?\r?\n")
+_FIELD = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r?\n")
+_FIELDS, _LARGE = 100, re.compile(rb"\d{20}")
+"""The lines of a head that uv (httparse, hyper) accepts, their maximum number, and the
+lengths that may not fit into 64 bits. h11, like pip, accepts more."""
+
+_FAILURE, _SECONDS = 1024 * 1024, 5.0  # to read of the body of an error: bytes, time
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
 _BLANKS = b" " * 256
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
 """The maximum bytes and lines of all heads and trailers of a message."""
 
-_MOST_OF_LINE = 16 * 1024
-"""The maximum size of a line in bytes. Node.js refuses longer heads."""
+_MOST_OF_LINE = 16 * 1024  # in bytes; Node.js refuses longer heads
 
 _PIECES = (4096, 16), (100_000, 256)
 """The numbers of pieces of a message above which their mean length has a minimum. Some
@@ -88,6 +86,8 @@ class Framing:
     :param rest: the length of a body without a header; ``math.inf`` for responses.
     """
 
+    is_odd = False  # whether uv refuses a head since the last request
+
     def __init__(self, rest: float) -> None:
         self._rest = rest
         self.start()
@@ -98,7 +98,7 @@ class Framing:
         self._first, self._length = b"", self._rest
         self._is_chunked = False
         self._left: float = 0  # the bytes of the body or of a chunk
-        self._heads = self.lines = self._pieces = self._read = 0
+        self._heads = self.lines = self._pieces = self._read = self._fields = 0
 
     @property
     def is_complete(self) -> bool:
@@ -159,10 +159,12 @@ class Framing:
             self._is_chunked = self._is_chunked or name == b"transfer-encoding"
             if name == b"content-length" and value.isdigit() and len(value) <= 20:
                 self._length = int(value)
+            self._judge(line, name)
         elif self._part == "trailers":
             self._part = "end"
         elif self._rest and self._first[9:10] == b"1":
             self._first, self._length, self._is_chunked = b"", self._rest, False
+            self._fields = 0
         else:
             # These responses have no body, whatever their headers are.
             if self._rest and self._first[9:12] in (b"204", b"304"):
@@ -171,6 +173,18 @@ class Framing:
                 raise httpcore.RemoteProtocolError("it is a request in chunks")
             self._part = "size" if self._is_chunked else "end"
             self._left = 0 if self._is_chunked else self._length
+
+    def _judge(self, line: bytes, name: bytes) -> None:
+        """Note whether uv refuses a line of a head."""
+        if self._part == "head":
+            form = _FIELD if self._fields else _STATUS_LINE
+            self._fields += 1
+            is_old = self._first.startswith(b"HTTP/1.0")
+            is_old = is_old and name == b"transfer-encoding"
+            is_large = name == b"content-length" and _LARGE.search(line)
+            is_many = self._fields > 1 + _FIELDS
+            if is_old or is_large or is_many or not form.fullmatch(line):
+                self.is_odd = True
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
@@ -198,6 +212,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""
         self._framing.start()
+        self._framing.is_odd = False
         if buffer.startswith(b"CONNECT "):  # to a server behind a proxy
             self._port = int(buffer.split(b" ")[1].rpartition(b":")[2])
         await self._inner.write(buffer, timeout)
@@ -218,7 +233,9 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         return LimitedStream(inner, self._handshakes, self._port)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the connection."""
+        """Return what httpcore asks about the connection, or ``is_odd``."""
+        if info == "is_odd":
+            return self._framing.is_odd
         # httpcore closes an idle connection that is readable. Bytes in h11 count, too.
         if info == "is_readable" and not self._framing.is_complete:
             return True
@@ -252,70 +269,54 @@ async def send(
     response.headers.encoding = "latin-1"
     if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
         response.headers.pop("content-length", None)
+    if (stream := response.extensions.get("network_stream")) is not None:
+        response.extensions["is_odd"] = stream.get_extra_info("is_odd")
+    if 400 <= response.status_code < 600:
+        await _read_failure(response)
     return response
 
 
-def authorization_after(response: httpx.Response | None, target: str) -> str | None:
-    """Return the ``Authorization`` header to send to the target of a redirect, if any.
+async def _read_failure(response: httpx.Response) -> None:
+    """Read the body of an error; keep it if pip may be unable to, and then stops."""
+    raw, more, url = bytearray(), response.extensions, str(response.url)
 
-    By the rules of requests, the HTTP library of pip, the header is kept for the same
-    host and port, and from HTTP to HTTPS with their default ports.
+    async def read() -> None:
+        async for chunk in response.aiter_raw():
+            raw.extend(chunk)
+            if len(raw) > _FAILURE:
+                raise asyncio.TimeoutError
 
-    :param response: the redirect; ``None`` for the first request.
-    """
-    if response is None:
-        return None
-    old, new = response.request.url, httpx.URL(target)
-    # The port of these URLs is `None` for the default port of their scheme.
-    is_same = (old.host, old.port) == (new.host, new.port)
-    if old.scheme != new.scheme:
-        is_same = is_same and new.port is None and new.scheme == "https"
-    return response.request.headers.get("authorization") if is_same else None
+    try:
+        await asyncio.wait_for(read(), _SECONDS)
+        await unpack(replace(make_reply(response), raw=bytes(raw)), url, _FAILURE, None)
+    except UpstreamError:
+        more["raw"] = bytes(raw)
+    except (httpx.HTTPError, asyncio.TimeoutError) as error:
+        more["raw"], more["is_whole"] = bytes(raw), False
+        # Some versions of pip do not notice an early end, but any other failure.
+        if not str(error).startswith("peer closed"):
+            response.headers.pop("content-length", None)
 
 
-def find_target(response: httpx.Response) -> str:
-    """Return the URL that a response redirects to.
+class OddReply(CompleteResponse):
+    """A reply that uv does not accept; see `Framing.is_odd`."""
 
-    :raises UpstreamError: the target is not a URL, or too long, or not the same for all
-        installers, or has credentials: only the user may supply them.
-    """
-    location, following = response.headers["location"], response.next_request
-    target = "" if following is None else str(following.url)
-    is_read = 0 < len(target) <= _LONGEST_TARGET and is_plain(location)
-    if not is_read or split_credentials(target)[1]:
-        message = "redirects to a URL that installers read differently"
-        if len(target) > _LONGEST_TARGET:
-            message = f"redirects to a URL of over {_LONGEST_TARGET:,} characters"
-        # A relative URL is not the same for an installer behind the local index. If
-        # there are several headers, uv follows the first one.
-        is_same = _ABSOLUTE.match(location) and location.isascii()
-        is_same = is_same and len(response.headers.get_list("location")) == 1
-        reply = make_reply(response) if is_same else None
-        raise UpstreamError(message, str(response.url), reply=reply)
-    return target
+    __slots__ = ()
 
 
 def make_reply(response: httpx.Response) -> CompleteResponse:
-    """Return the status and headers of a response, with an empty body."""
+    """Return the status and headers of a response, with a body that is left to pip."""
     headers = {key.lower(): text for key, text in response.headers.items()}
-    return CompleteResponse(
+    more = response.extensions
+    return (OddReply if more.get("is_odd") else CompleteResponse)(
         status=response.status_code,
         url=str(response.url),
         headers=headers,
         body=b"",
-        away=response.extensions.get("away", ""),
+        raw=more.get("raw", b""),
+        is_whole=more.get("is_whole", True),
+        away=more.get("away", ""),
     )
-
-
-def leading_to(url: str) -> CompleteResponse:
-    """Return a redirect to a server, as the reply for an installer.
-
-    The installer may have other certificates, ciphers or trusted hosts than this
-    program. It then reads the page itself, or fails as without this program.
-    """
-    url = split_credentials(url)[0]
-    headers = {"location": url}
-    return CompleteResponse(status=302, url=url, headers=headers, body=b"")
 
 
 def decode(reply: CompleteResponse, limit: int) -> bytes | None:
@@ -377,8 +378,7 @@ def check_status(response: httpx.Response, url: str, *, most: int) -> None:
     :raises UpstreamError: the status is an error.
     :raises PassingError: the error may be temporary, such as 503.
     """
-    status = response.status_code
-    if status < most or (most == 400 and status >= 600):
+    if (status := response.status_code) < most or (most == 400 and status >= 600):
         return
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
     if is_own(response.headers):

@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..http.replies import OWN, is_own
+from ..http.replies import OWN, OddReply, is_own
 from ..http.urls import (
     CompleteResponse,
     PassingError,
@@ -141,6 +141,10 @@ class Failures:
         # Do not warn of 403, which many indexes send for a missing project.
         if status != 403 or not is_page:
             self.warn(str(error))
+        agent = request.headers.get("user-agent", "")
+        # uv alone stops there, whatever the status is; pip does not.
+        if is_page and isinstance(reply, OddReply) and not agent.startswith("pip/"):
+            return self._stop(request, str(error))
         is_local = reply and reply.headers.get("location", "").startswith("file:")
         # After a redirect, an installer would take another, unverified file; after 200,
         # the text of the error.
@@ -149,7 +153,6 @@ class Failures:
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         # After 503, as if they could not reach an index, pip retries and uses the next
         # one, and uv and Poetry stop. pdm alone stops, but uses the next one after 503.
-        agent = request.headers.get("user-agent", "")
         if is_page and (not lost or agent.startswith("pdm/")):
             return self._stop(request, str(error))
         # pip 23.2 does not retry after 502. No pip retries after 403, the status for a
@@ -162,7 +165,9 @@ class Failures:
     ) -> Response:
         # Installers read the page of any other status, and of one without a location.
         leads = reply.status in _LEADING and "location" in reply.headers
-        has_body = is_page and reply.status < 400 and not leads
+        # pip also reads the body of an error, which may be unreadable.
+        is_unread = bool(reply.raw) or not reply.is_whole
+        has_body = is_page and (is_unread if reply.status >= 400 else not leads)
         kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
         headers = {key: reply.headers[key] for key in kept if key in reply.headers}
         headers |= {**HEADERS, **_SANDBOX}
@@ -172,7 +177,7 @@ class Failures:
         if not reply.is_whole:
             if "content-length" in reply.headers:
                 headers["content-length"] = str(len(reply.raw) + 1)
-            return break_off(reply.raw, error, headers, self.warn)
+            return break_off(reply.raw, error, headers, self.warn, reply.status)
         return Response(reply.raw, status_code=reply.status, headers=headers)
 
     async def respond_without(self, _: Request, error: Exception) -> Response:
@@ -221,6 +226,7 @@ def break_off(
     error: Exception,
     headers: Mapping[str, str],
     warn: Callable[[str], None],
+    status: int = 200,
 ) -> Response:
     """Return a response that breaks off after ``body``, as the upstream's did.
 
@@ -232,6 +238,7 @@ def break_off(
         _Broken(body, reason),
         AsyncExitStack(),
         lambda _: warn(reason),
+        status_code=status,
         headers=dict(headers),
     )
 

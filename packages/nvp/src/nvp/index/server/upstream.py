@@ -35,7 +35,7 @@ from ..http.pages import (
     parse_projects,
     with_absolute_links,
 )
-from ..http.replies import without_frames
+from ..http.replies import OddReply, without_frames
 from ..http.threads import Share, Turn, in_steps
 from ..http.urls import (
     METADATA,
@@ -200,8 +200,10 @@ class Upstream(SimpleRepository):
             asked = {"Accept": accept, **validators}
             reply = await client.get(url, asked, turn=turn)
         except UpstreamError as error:
-            if error.reply is None or error.reply.is_whole or not self.takes_parts:
-                error.reply = error.reply and with_absolute_links(error.reply)
+            if error.reply is None or error.reply.status >= 400:
+                raise
+            if error.reply.is_whole or not self.takes_parts:
+                error.reply = with_absolute_links(error.reply)
                 raise
             reply, broken = error.reply, without_frames(error)
         if last is not None and validators and reply.status == 304:
@@ -299,9 +301,15 @@ class HttpUpstream(Upstream):
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
                 status = 404
             missing = {404: errors.PackageNotFoundError, 410: GoneError}.get(status)
-            if missing is not None and not (error.reply and error.reply.away):
+            if missing is not None and not (error.reply and _needs_care(error.reply)):
                 raise missing(project) from None
             raise
+
+
+def _needs_care(reply: CompleteResponse) -> bool:
+    """Return whether an installer may not understand a reply as a missing project."""
+    is_sound = reply.is_whole and not reply.raw and not isinstance(reply, OddReply)
+    return bool(reply.away) or not is_sound
 
 
 def _parse(
