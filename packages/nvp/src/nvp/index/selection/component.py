@@ -42,7 +42,7 @@ from .kept import (
     weigh,
 )
 from .options import Selection
-from .pieces import UNAVAILABLE, decoded, location_of
+from .pieces import UNAVAILABLE, location_of
 from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
@@ -325,7 +325,7 @@ class VariantRepository(RepositoryContainer):
             result = await announcer.read(self.source, project, file)
         if isinstance(result, Kept) and file is not None:
             self._sent.add(request, file, result)
-            return model.TextResource(text=decoded(result.content))
+            return model.TextResource(text=result.content.decode())
         if result is None or isinstance(result, Kept):
             result = await self.source.get_resource(
                 project,

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -43,7 +42,6 @@ from .renaming import find_label
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-decoded = lru_cache(maxsize=8)(bytes.decode)  # requests for METADATA share its text
 
 UNAVAILABLE = (
     errors.PackageNotFoundError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import tempfile
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -54,19 +55,31 @@ _LEADING = (301, 302, 303, 307, 308)
 
 _PORT = re.compile(r":\d*\Z")
 
-_PIECE = 64 * 1024  # the number of characters of a text that are sent at a time
+_PIECE = 64 * 1024  # the number of bytes of a text that are sent at a time
 
 
 def respond_with_text(text: str) -> Response:
-    """Return a response that takes little memory for a client that reads nothing."""
+    """Return a response that takes little memory for a client that reads nothing.
+
+    A large text is sent from a temporary file: each of many clients may request another
+    one, and a text in memory may take four times its size.
+
+    :raises OSError: the file cannot be written.
+    """
     if len(text) <= _PIECE:
         return PlainTextResponse(text, headers=HEADERS)
+    file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
+    file.write(text.encode())
+    size = file.tell()
+    file.seek(0)
 
     async def pieces() -> AsyncIterator[bytes]:
-        for start in range(0, len(text), _PIECE):
-            yield text[start : start + _PIECE].encode()
+        with file:
+            while piece := file.read(_PIECE):
+                yield piece
 
-    return StreamingResponse(pieces(), headers=HEADERS, media_type="text/plain")
+    headers = {"Content-Length": str(size), **HEADERS}
+    return StreamingResponse(pieces(), headers=headers, media_type="text/plain")
 
 
 class HostCheck:
