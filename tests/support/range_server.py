@@ -27,6 +27,7 @@ class Answer:
     :param ranges: whether the server sends requested ranges.
     :param parts: the body for range requests, if it differs from the whole body.
     :param accept: what the ``Accept`` header must contain; otherwise the status is 406.
+    :param agent: the start of the ``User-Agent`` header; otherwise the status is 404.
     :param fault: ``hang`` (send nothing until the server stops), ``interim`` (send
         interim responses until then), ``close`` (send nothing), ``raw`` (send only the
         body, which has a status and headers of its own), ``cut`` (stop after
@@ -41,6 +42,7 @@ class Answer:
     status: int = 200
     ranges: bool = True
     accept: str = ""
+    agent: str = ""
     fault: str = ""
     parts: bytes | None = None
     headers: Mapping[str, str] | None = None
@@ -125,6 +127,8 @@ def serve_answers(
                     answer = Answer(status=404)
             if answer.accept not in self.headers.get("Accept", ""):
                 answer = Answer(status=406)
+            is_known = self.headers.get("User-Agent", "").startswith(answer.agent)
+            answer = answer if is_known else Answer(status=404)
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             if status == 200 and any(

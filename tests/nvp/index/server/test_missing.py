@@ -143,3 +143,16 @@ def test_a_resumed_download_of_a_file_that_has_changed() -> None:
                 ask(url, Range="bytes=5-9", If_Range=f'"{x}"') for x in ("new", "old")
             ]
     assert [(r.status, r.body) for r in replies] == [(206, b"56789"), (200, file.body)]
+
+
+def test_an_index_that_knows_only_installers() -> None:
+    """Behind `serve`, they got a 404, and took the file of the next index."""
+    wheel = "kern-1.0-py3-none-any.whl"
+    body = f"<!DOCTYPE html><a href={wheel}>{wheel}</a>".encode()
+    page = Answer(body=body, kind="text/html", agent="pip/")
+    with (
+        serve_answers({"/simple/kern/": page}) as index,
+        start(f"{index.url}/simple/") as running,
+    ):
+        for agent, status in (("pip/26.3", 200), ("uv/0.13", 404), ("pip/23", 200)):
+            assert running.page("kern", User_Agent=agent).status == status

@@ -32,7 +32,14 @@ from .connecting import (
     make_connections,
     make_tls_context,
 )
-from .logins import REFUSALS, AskCredentials, Logins, find_target, leading_to
+from .logins import (
+    AGENT,
+    REFUSALS,
+    AskCredentials,
+    Logins,
+    find_target,
+    leading_to,
+)
 from .replies import (
     CHECK_PROXY,
     LARGE,
@@ -59,13 +66,10 @@ from .urls import (
 )
 
 T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
-
-CONDITIONS = ("if-none-match", "if-modified-since")
-"""The headers of a request that the status 304 may answer."""
+CONDITIONS = ("if-none-match", "if-modified-since")  # that the status 304 may answer
 
 _AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
 """The maximum number of complete responses at a time from a server, and those from all
@@ -88,12 +92,10 @@ class Client:
     ) -> None:
         self.settings = settings or Settings()
         self.logins = Logins(self.settings, ask_credentials, asks_first=asks_first)
-        self.index: str | None = None
-        """The only index whose files this client reads; see `only`."""
+        self.index: str | None = None  # the only one to read files of; see `only`
         self._connected: dict[str, Nearness] = {}
         self._nearness = NearnessFinder(self._connected)
-        self.large = asyncio.Lock()
-        """Held while a large page of an index is read and parsed; see `get`."""
+        self.large = asyncio.Lock()  # held while a large page is read; see `get`
         self._of_indexes: dict[str | None, tuple[NearnessFinder, asyncio.Lock]]
         self._of_indexes = {None: (self._nearness, self.large)}
         # The key tells whether a context verifies, and whether it has `client_cert`.
@@ -198,7 +200,7 @@ class Client:
     async def _read_whole(
         self, url: str, headers: Mapping[str, str], limit: int, turn: Turn | None
     ) -> CompleteResponse:
-        headers = {"Accept-Encoding": "gzip", **headers}
+        headers = {"Accept-Encoding": "gzip, deflate", **headers}  # like pip
         raw = bytearray()
         reply, pieces = None, 0
         try:
@@ -254,7 +256,9 @@ class Client:
         name = redacted(url) if logger.isEnabledFor(logging.INFO) else ""
         logger.info("GET %s", name)
         try:
-            response = await self._try_logins(url, dict(headers))
+            response = await self._try_logins(
+                url, {"User-Agent": AGENT.get(), **headers}
+            )
             try:
                 logger.info("%s: HTTP %d", name, response.status_code)
                 if response.status_code != 304 or not headers.keys() & CONDITIONS:
@@ -347,9 +351,8 @@ class Client:
         """Send a request; see `Logins.send`."""
         if not self.is_allowed(url):
             raise _not_allowed(url)
-        client = self._client_for(url)
         bare, _ = split_credentials(url)
-        request = partial(send, client, bare, headers)
+        request = partial(send, self._client_for(url), bare, headers)
         try:
             return await self.logins.send(url, before, request)
         except _errors_of_socks() as error:
@@ -442,7 +445,6 @@ def _is_of_tls(error: httpx.HTTPError) -> bool:
 def _unreadable(error: Exception, url: str) -> UpstreamError:
     """Translate an error of a connection, or of httpx about a URL."""
     # httpx may quote a password as a port, if the password has a slash.
-    reason = (
-        redacted(str(error)) if isinstance(error, OSError) else "its URL is invalid"
-    )
+    is_of_system = isinstance(error, OSError)
+    reason = redacted(str(error)) if is_of_system else "its URL is invalid"
     return UpstreamError(f"cannot be read: {reason}", url)

@@ -23,6 +23,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar
 from copy import copy
 from netrc import NetrcParseError, netrc
 from time import monotonic
@@ -30,6 +31,7 @@ from urllib.parse import quote
 
 import httpx
 
+from ... import __version__
 from ...files import file_state
 from .connecting import basic, connected_host
 from .replies import make_reply
@@ -52,6 +54,10 @@ AskCredentials = Callable[[str], "Pair | None"]
 
 Send = Callable[[str | None], Awaitable[httpx.Response]]
 """Sends a request with the given value of the ``Authorization`` header, if any."""
+
+AGENT: ContextVar[str] = ContextVar("AGENT", default=f"nvp/{__version__}")
+"""The ``User-Agent`` of requests, which is that of the installer for which they are. An
+index may hide its projects from other programs."""
 
 REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again

@@ -69,6 +69,7 @@ _MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
 many small values takes 35 times its size."""
 
 _DIRECTIVE = re.compile(r'([\w-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,"]*)))?')
+_VARYING = {"*", "user-agent"}  # each client may get another page
 _LASTING = ("cache-control", "etag", "last-modified", "vary")
 _VALIDATORS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 
@@ -330,7 +331,8 @@ def _lifetime(headers: Mapping[str, str], age: float) -> tuple[float, ...]:
     found: dict[str, str] = {}
     for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
         found.setdefault(name.lower(), quoted or bare)
-    if "no-store" in found or headers.get("vary", "").strip() == "*":
+    vary = {name.strip().lower() for name in headers.get("vary", "").split(",")}
+    if "no-store" in found or not vary.isdisjoint(_VARYING):
         return ()
     if "no-cache" in found:
         return 0.0, 0.0
