@@ -135,20 +135,20 @@ def test_required_projects_are_not_read_when_the_time_is_over() -> None:
 
 
 def test_verdicts_without_time_are_not_for_other_pages() -> None:
-    wheels = {f"engine-1.0+b{n}": ["vllm"] for n in range(64)}
-    versions = [key.partition("-")[2] for key in wheels]
+    versions = [f"99.{number}" for number in range(70)]
+    wheels = {f"vllm-{version}": ["torch==2.15.0"] for version in versions}
     index = Index(
         {
-            "engine": [linux("engine", version) for version in versions],
+            "engine": [linux("engine", "1.0")],
             "other": [linux("other", "1.0")],
-            "vllm": [linux("vllm", "99.0")],
+            "vllm": [linux("vllm", version) for version in versions],
             "torch": [linux("torch", "2.15.0")],
         },
-        {**wheels, "other-1.0": ["vllm"], "vllm-99.0": ["torch==2.15.0"]},
+        {"engine-1.0": ["vllm"], "other-1.0": ["vllm>=99.10"], **wheels},
     )
     (build,) = index.judge("engine", "other")
     assert build.judgement.verdict == "cannot"
-    assert index.read == ["vllm", "vllm", "torch"]
+    assert index.read == ["vllm", "torch", "vllm"]
 
 
 def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:

@@ -434,7 +434,7 @@ def test_a_redirect_on_one_server_keeps_the_status(status: int) -> None:
 @pytest.mark.parametrize("is_moved", [True, False])
 def test_uv_stops_at_a_head_that_it_cannot_read(status: int, is_moved: bool) -> None:
     """pip reads the head, and uses the next index."""
-    odd = b"HTTP/1.1 %d X\r\nX: a\x01b\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n"
+    odd = b"HTTP/1.1 %d X\r\nX: a\x01b\r\nLocation: /a\r\nConnection: close\r\n\r\n"
     answers = {PAGE: Answer(body=odd % (302 if is_moved else status), fault="raw")}
     answers["/a"] = Answer(status=status)
     with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:

@@ -56,7 +56,8 @@ class Build:
     @property
     def is_silent(self) -> bool:
         """Whether nothing, also not METADATA, says that the wheel has GPU code."""
-        return self.judgement.verdict == "unknown" and self.backend is None
+        unknown = self.judgement.verdict == "unknown" and self.judgement.cuda is None
+        return unknown and self.backend is None
 
     @property
     def release(self) -> Version:
