@@ -71,7 +71,7 @@ class ProviderError(Exception):
     if not TYPE_CHECKING:  # mypy would accept any attribute
 
         def __setattr__(self, name: str, value: object) -> None:
-            is_url = isinstance(value, str) and "://" in value
+            is_url = isinstance(value, str) and "/" in value
             super().__setattr__(name, redacted(value) if is_url else value)
 
     def __str__(self) -> str:
@@ -143,7 +143,10 @@ def shown(text: object, limit: int = 60) -> str:
     quoted = ascii(text[:_PIECE] if isinstance(text, str) else text)
     if len(quoted) <= limit:
         return quoted
-    return f"{redacted(quoted[:_PIECE])[: limit - 4]}...{quoted[-1]}"
+    # What is cut may have the @ that marks a password.
+    is_cut = len(quoted) > _PIECE or (isinstance(text, str) and len(text) > _PIECE)
+    start = redacted(quoted[:_PIECE] + ("@" if is_cut else ""))
+    return f"{start[: limit - 4]}...{quoted[-1]}"
 
 
 def printable(text: str) -> str:

@@ -272,3 +272,16 @@ def test_long_text_is_cut_before_it_is_escaped(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(errors, "ascii", escape, raising=False)
     assert shown("x" * 100_000) == f"'{'x' * 55}...'"
     assert max(lengths) < 10_000
+
+
+@pytest.mark.parametrize("password", ["b" * 5000, "\u00e4" * 1200])
+def test_a_long_password_is_not_shown(password: str) -> None:
+    """Its start was printed, because the @ behind it was cut off."""
+    line = shown(f"https://t0ken:s3cret{password}@index.example/")
+    assert "t0ken" not in line
+    assert "s3cret" not in line
+
+
+@pytest.mark.parametrize("url", ["http:/u:s3cret@h/", "//u:s3cret@h/"])
+def test_a_url_with_one_slash_or_without_a_scheme_is_redacted(url: str) -> None:
+    assert "s3cret" not in str(InputError("is odd", path=url))

@@ -412,7 +412,8 @@ def test_a_large_page_that_arrives_slowly_delays_no_other_index(
         (b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "3", b"abc"),
         (b"Content-Length: 3\r\n\r\nabc", "", b""),
         (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"abc", mtime=0), "", b""),
-        (b"Content-Length: 2000000\r\n\r\n" + bytes(2_000_000), None, b"\0"),
+        # pip reads a large or slow body to its end.
+        (b"Content-Length: 2000000\r\n\r\n" + bytes(2_000_000), "", b""),
     ],
 )
 def test_pip_reads_the_body_of_an_error(

@@ -146,7 +146,10 @@ def test_a_resumed_download_of_a_file_that_has_changed() -> None:
 
 
 def test_an_index_that_knows_only_installers() -> None:
-    """Behind `serve`, they got a 404, and took the file of the next index."""
+    """Behind `serve`, they got a 404, and took the file of the next index.
+
+    They share pages, so the agent of none of them may decide.
+    """
     wheel = "kern-1.0-py3-none-any.whl"
     body = f"<!DOCTYPE html><a href={wheel}>{wheel}</a>".encode()
     page = Answer(body=body, kind="text/html", agent="pip/")
@@ -154,5 +157,4 @@ def test_an_index_that_knows_only_installers() -> None:
         serve_answers({"/simple/kern/": page}) as index,
         start(f"{index.url}/simple/") as running,
     ):
-        for agent, status in (("pip/26.3", 200), ("uv/0.13", 404), ("pip/23", 200)):
-            assert running.page("kern", User_Agent=agent).status == status
+        assert running.page("kern", User_Agent="uv/0.13").status == 200

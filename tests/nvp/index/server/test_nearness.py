@@ -343,6 +343,7 @@ def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:
         ("[fd00:ec2::254]", Nearness.MACHINE),
         ("[64:ff9b::168.63.129.16]", Nearness.MACHINE),
         ("192.0.0.192", Nearness.MACHINE),
+        ("192.0.0.8", Nearness.NETWORK),
         ("a.localhost", Nearness.MACHINE),
         ("169.254.169.254", Nearness.MACHINE),
         ("[fe80::1]", Nearness.MACHINE),

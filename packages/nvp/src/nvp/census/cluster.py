@@ -231,6 +231,9 @@ def _connect(address: str) -> Any:
         reason = str(error).splitlines()[0] if str(error) else "no response"
     except MemoryError:
         reason = "what responds is no scheduler"
+    # The text may have the address without its scheme.
+    credentials, at, _ = address.rpartition("://")[2].rpartition("@")
+    reason = reason.replace(f"{credentials}{at}", "****@") if at else reason
     message = f"no Dask scheduler can be reached: {redacted(reason)}"
     hint = _TLS_HINT if scheme == "tls" else _HINT
     raise InputError(message, path=redacted(address), hint=hint)

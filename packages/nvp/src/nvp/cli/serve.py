@@ -248,7 +248,8 @@ def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result
 
 
 def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
-    from queue import SimpleQueue
+    from contextlib import suppress
+    from queue import Empty, SimpleQueue
 
     from ..signals import ENDING, handling
 
@@ -258,7 +259,10 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
     stops = dict.fromkeys((signal.SIGINT, *ENDING), lambda *_: told.put(None))
     with handling(stops), local_index.serve():
         on_start()
-        told.get()
+        while True:
+            # A signal may arrive just before a wait, which then does not notice it.
+            with suppress(Empty):
+                return told.get(timeout=0.5)
 
 
 def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:

@@ -202,7 +202,7 @@ def _unreadable(path: str, error: InputError) -> list[Finding]:
 
 def _name(path: str) -> str:
     """Return a path as shown in logs and findings, without the secrets of a URL."""
-    if "://" in path:
+    if "/" in path:
         return redacted(path)
     return "stdin" if path == "-" else path or "''"
 

@@ -24,6 +24,7 @@ import httpx
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
+from ... import __version__
 from ...signals import count_input
 from .connecting import (
     Nearness,
@@ -32,14 +33,7 @@ from .connecting import (
     make_connections,
     make_tls_context,
 )
-from .logins import (
-    AGENT,
-    REFUSALS,
-    AskCredentials,
-    Logins,
-    find_target,
-    leading_to,
-)
+from .logins import REFUSALS, AskCredentials, Logins, find_target, leading_to, send
 from .replies import (
     CHECK_PROXY,
     LARGE,
@@ -47,7 +41,6 @@ from .replies import (
     content_length,
     make_reply,
     pause_before,
-    send,
     shown_proxy,
     too_large,
     unpack,
@@ -70,6 +63,10 @@ logger = logging.getLogger(__name__)
 
 _REDIRECTS = 10
 CONDITIONS = ("if-none-match", "if-modified-since")  # that the status 304 may answer
+
+_AGENT = f"pip/26.3 (compatible; nvp/{__version__})"
+"""An index may hide its projects from other programs than pip. It is the same for all
+clients of `serve`, because they share replies."""
 
 _AT_ONCE, _IN_ALL, _PAGES = 64, 96, 1000
 """The maximum number of complete responses at a time from a server, and those from all
@@ -256,9 +253,7 @@ class Client:
         name = redacted(url) if logger.isEnabledFor(logging.INFO) else ""
         logger.info("GET %s", name)
         try:
-            response = await self._try_logins(
-                url, {"User-Agent": AGENT.get(), **headers}
-            )
+            response = await self._try_logins(url, {"User-Agent": _AGENT, **headers})
             try:
                 logger.info("%s: HTTP %d", name, response.status_code)
                 if response.status_code != 304 or not headers.keys() & CONDITIONS:

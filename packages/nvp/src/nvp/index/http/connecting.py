@@ -42,9 +42,9 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 (RFC 6052), ``::/96`` and ``::ffff:0:0/96`` (RFC 4291), ``::ffff:0:0:0/96`` (RFC 2765).
 """
 
+_PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # global for some Pythons
 _EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))
-"""Addresses for documentation (RFC 9637), which Python treats as global; and the global
-IPv6 addresses, as all others are local or unassigned."""
+"""Documentation (RFC 9637), global for Python, and all global IPv6 addresses."""
 
 _CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
@@ -222,7 +222,7 @@ def _of_address(text: str) -> Nearness:
     is_local = address.is_loopback or address.is_unspecified or address.is_link_local
     if is_local or str(address) in _CLOUD:
         return Nearness.MACHINE
-    is_far = address.is_global
+    is_far = address.is_global and address not in _PROTOCOLS
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.sixtofour
         if int(address) >> 32 in _EMBEDDING:

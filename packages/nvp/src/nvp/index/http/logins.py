@@ -23,22 +23,22 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from contextvars import ContextVar
 from copy import copy
+from dataclasses import replace
 from netrc import NetrcParseError, netrc
 from time import monotonic
 from urllib.parse import quote
 
 import httpx
 
-from ... import __version__
 from ...files import file_state
 from .connecting import basic, connected_host
-from .replies import make_reply
+from .replies import OWN, make_reply, unpack, without_frames
 from .threads import call_in_daemon
 from .urls import (
     CompleteResponse,
     Settings,
+    TooLargeError,
     UpstreamError,
     is_plain,
     nearest_url,
@@ -55,14 +55,11 @@ AskCredentials = Callable[[str], "Pair | None"]
 Send = Callable[[str | None], Awaitable[httpx.Response]]
 """Sends a request with the given value of the ``Authorization`` header, if any."""
 
-AGENT: ContextVar[str] = ContextVar("AGENT", default=f"nvp/{__version__}")
-"""The ``User-Agent`` of requests, which is that of the installer for which they are. An
-index may hide its projects from other programs."""
-
 REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
+_FAILURE, _SECONDS = 1024 * 1024, 5.0  # to read of the body of an error: bytes, time
 _LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
 
 _ABSOLUTE = re.compile(
@@ -70,6 +67,59 @@ _ABSOLUTE = re.compile(
 )
 """The start of a URL that is absolute for every installer. Each corrects other forms in
 its own way, such as ``http:/path``, which only some read as a relative URL."""
+
+
+async def send(
+    client: httpx.AsyncClient,
+    url: str,
+    headers: dict[str, str],
+    authorization: str | None,
+) -> httpx.Response:
+    """Send a request, and return the response with an unread body.
+
+    :param authorization: the value of the ``Authorization`` header, if any.
+    """
+    if authorization is not None:
+        headers = {**headers, "Authorization": authorization}
+    request = client.build_request("GET", url, headers={**headers, **OWN})
+    if (request.url.port or 0) not in range(2**16):
+        raise UpstreamError(f"no server has the port {request.url.port}", url)
+    response = await client.send(request, stream=True, follow_redirects=False)
+    # In this encoding, a server can pass on every header unchanged.
+    response.headers.encoding = "latin-1"
+    if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
+        response.headers.pop("content-length", None)
+    if (stream := response.extensions.get("network_stream")) is not None:
+        response.extensions["is_odd"] = stream.get_extra_info("is_odd")
+    if 400 <= response.status_code < 600:
+        await _read_failure(response)
+    return response
+
+
+async def _read_failure(response: httpx.Response) -> None:
+    """Read the body of an error; keep it if pip may be unable to, and then stops."""
+    raw, more, url = bytearray(), response.extensions, str(response.url)
+
+    async def read() -> None:
+        async for chunk in response.aiter_raw():
+            raw.extend(chunk)
+            if len(raw) > _FAILURE:
+                return
+
+    try:
+        await asyncio.wait_for(read(), _SECONDS)
+        if len(raw) <= _FAILURE:
+            reply = replace(make_reply(response), raw=bytes(raw))
+            await unpack(reply, url, _FAILURE, None)
+    except (asyncio.TimeoutError, TooLargeError) as error:
+        without_frames(error)  # pip may read the rest
+    except UpstreamError:
+        more["raw"] = bytes(raw)
+    except httpx.HTTPError as error:
+        more["raw"], more["is_whole"] = bytes(raw), False
+        # Some versions of pip do not notice an early end, but any other failure.
+        if not str(without_frames(error)).startswith("peer closed"):
+            response.headers.pop("content-length", None)
 
 
 def authorization_after(response: httpx.Response | None, target: str) -> str | None:

@@ -61,8 +61,6 @@ _FIELDS, _LARGE = 100, re.compile(rb"\d{20}")
 """The lines of a head that uv (httparse, hyper) accepts, their maximum number, and the
 lengths that may not fit into 64 bits. h11, like pip, accepts more."""
 
-_FAILURE, _SECONDS = 1024 * 1024, 5.0  # to read of the body of an error: bytes, time
-
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
 _BLANKS = b" " * 256
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
@@ -104,6 +102,11 @@ class Framing:
     def is_complete(self) -> bool:
         """Whether the message has ended, and no byte follows it."""
         return self._part == "end" and not self._left
+
+    @property
+    def is_in_head(self) -> bool:
+        """Whether a part of the head has been followed."""
+        return self._part == "head" and bool(self._heads)
 
     def follow(self, data: bytes) -> None:
         """Follow the next bytes.
@@ -162,17 +165,26 @@ class Framing:
             self._judge(line, name)
         elif self._part == "trailers":
             self._part = "end"
-        elif self._rest and self._first[9:10] == b"1":
+        else:
+            self._end_head(self._first[9:12])
+
+    def _end_head(self, status: bytes) -> None:
+        """Expect what follows a head: a body, or the head of the final response."""
+        if self._rest and status.startswith(b"1"):
+            if status != b"100":  # pip does not read another response
+                raise httpcore.RemoteProtocolError("it has an interim response")
             self._first, self._length, self._is_chunked = b"", self._rest, False
             self._fields = 0
-        else:
-            # These responses have no body, whatever their headers are.
-            if self._rest and self._first[9:12] in (b"204", b"304"):
-                self._length, self._is_chunked = self._rest, False
-            if self._is_chunked and not self._rest:  # no installer sends one
-                raise httpcore.RemoteProtocolError("it is a request in chunks")
-            self._part = "size" if self._is_chunked else "end"
-            self._left = 0 if self._is_chunked else self._length
+            return
+        # These responses have no body, whatever their headers are.
+        if self._rest and status in (b"204", b"304"):
+            if self._is_chunked:  # pip reads the chunks
+                raise httpcore.RemoteProtocolError("it has a body despite its status")
+            self._length = self._rest
+        if self._is_chunked and not self._rest:  # no installer sends one
+            raise httpcore.RemoteProtocolError("it is a request in chunks")
+        self._part = "size" if self._is_chunked else "end"
+        self._left = 0 if self._is_chunked else self._length
 
     def _judge(self, line: bytes, name: bytes) -> None:
         """Note whether uv refuses a line of a head."""
@@ -206,6 +218,8 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         """Read from the connection; see the class."""
         await asyncio.sleep(0)  # the next records of TLS may have been received
         data = await self._inner.read(max_bytes, timeout)
+        if not data and self._framing.is_in_head:
+            raise httpcore.RemoteProtocolError("its head breaks off")
         self._framing.follow(data)
         return data
 
@@ -247,55 +261,6 @@ def shown_proxy(proxy: str) -> str:
     scheme, _, rest = proxy.partition("://")
     _, at, server = rest.rpartition("@")
     return redacted(f"{scheme}://{at and '****@'}{server}")
-
-
-async def send(
-    client: httpx.AsyncClient,
-    url: str,
-    headers: dict[str, str],
-    authorization: str | None,
-) -> httpx.Response:
-    """Send a request, and return the response with an unread body.
-
-    :param authorization: the value of the ``Authorization`` header, if any.
-    """
-    if authorization is not None:
-        headers = {**headers, "Authorization": authorization}
-    request = client.build_request("GET", url, headers={**headers, **OWN})
-    if (request.url.port or 0) not in range(2**16):
-        raise UpstreamError(f"no server has the port {request.url.port}", url)
-    response = await client.send(request, stream=True, follow_redirects=False)
-    # In this encoding, a server can pass on every header unchanged.
-    response.headers.encoding = "latin-1"
-    if "transfer-encoding" in response.headers:  # RFC 9112, section 6.3
-        response.headers.pop("content-length", None)
-    if (stream := response.extensions.get("network_stream")) is not None:
-        response.extensions["is_odd"] = stream.get_extra_info("is_odd")
-    if 400 <= response.status_code < 600:
-        await _read_failure(response)
-    return response
-
-
-async def _read_failure(response: httpx.Response) -> None:
-    """Read the body of an error; keep it if pip may be unable to, and then stops."""
-    raw, more, url = bytearray(), response.extensions, str(response.url)
-
-    async def read() -> None:
-        async for chunk in response.aiter_raw():
-            raw.extend(chunk)
-            if len(raw) > _FAILURE:
-                raise asyncio.TimeoutError
-
-    try:
-        await asyncio.wait_for(read(), _SECONDS)
-        await unpack(replace(make_reply(response), raw=bytes(raw)), url, _FAILURE, None)
-    except UpstreamError:
-        more["raw"] = bytes(raw)
-    except (httpx.HTTPError, asyncio.TimeoutError) as error:
-        more["raw"], more["is_whole"] = bytes(raw), False
-        # Some versions of pip do not notice an early end, but any other failure.
-        if not str(error).startswith("peer closed"):
-            response.headers.pop("content-length", None)
 
 
 class OddReply(CompleteResponse):

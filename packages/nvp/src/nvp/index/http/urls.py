@@ -437,7 +437,7 @@ class IndexFile:
     @property
     def path(self) -> str:
         """The path of the file, or its URL without secrets, for messages."""
-        return redacted(self.url) if "://" in self.url else self.url
+        return redacted(self.url)
 
 
 def local_file(path: str, sha256: str | None = None) -> IndexFile:

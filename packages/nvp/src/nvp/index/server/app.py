@@ -57,7 +57,6 @@ from .responses import (
     DIRECT,
     HEADERS,
     NO_LABEL,
-    AgentNote,
     Failures,
     HostCheck,
     OnError,
@@ -138,7 +137,7 @@ def make_app(
         # The empty path comes last, because it matches the requests for all paths.
         for source in sorted(sources, key=lambda source: not source.path)
     ]
-    checks = [Middleware(AgentNote), Middleware(HostCheck, hosts=frozenset(hosts))]
+    checks = [Middleware(HostCheck, hosts=frozenset(hosts))]
     if token is not None:
         checks.append(Middleware(TokenCheck, token=token))
     handlers: dict[type[Exception], OnError] = {

@@ -26,7 +26,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..http.logins import AGENT
 from ..http.replies import OWN, OddReply, is_own
 from ..http.urls import (
     CompleteResponse,
@@ -112,21 +111,6 @@ class HostCheck:
             elif headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
                 app = PlainTextResponse("Not for other web pages", status_code=403)
         await app(scope, receive, send)
-
-
-class AgentNote:
-    """Lets the requests to indexes have the ``User-Agent`` of the installer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, in whose context the requests to indexes are."""
-        if scope["type"] == "http":
-            agent = Headers(scope=scope).get("user-agent", "")
-            if agent.isascii() and agent.isprintable() and 0 < len(agent) <= _PIECE:
-                AGENT.set(agent)
-        await self._app(scope, receive, send)
 
 
 class TokenCheck:

@@ -200,7 +200,7 @@ class Upstream(SimpleRepository):
             asked = {"Accept": accept, **validators}
             reply = await client.get(url, asked, turn=turn)
         except UpstreamError as error:
-            if error.reply is None or error.reply.status >= 400:
+            if error.reply is None or 400 <= error.reply.status < 600:
                 raise
             if error.reply.is_whole or not self.takes_parts:
                 error.reply = with_absolute_links(error.reply)
