@@ -304,7 +304,7 @@ def test_few_handshakes_with_a_server_at_once() -> None:
         (b"HTTP/1.1 404 X\x01\r\n", True),
         (b"HTTP/1.9 404 X\r\n", True),
         (b"HTTP/1.0 404 X\r\nTransfer-Encoding: chunked\r\n", True),
-        (b"HTTP/1.1 404 X\r\nContent-Length: 9999999999999999999\r\n", False),
+        (b"HTTP/1.1 404 X\r\nContent-Length: 999999999999999999\r\n", False),
         (b"HTTP/1.1 404 X\r\nContent-Length: 9, 99999999999999999999\r\n", True),
         (b"HTTP/1.1 100 X\r\nX: a\x01b\r\n\r\nHTTP/1.1 404 X\r\n", True),
         (b"HTTP/1.1 100 X\r\n" + b"X: a\r\n" * 60 + b"\r\nHTTP/1.1 404 X\r\n"
@@ -321,6 +321,8 @@ def test_a_head_that_uv_refuses(head: bytes, is_odd: bool) -> None:
     ("head", "reason"),
     [
         (b"HTTP/1.1 103 Y\r\n", "it has an interim response"),
+        (OK + b"Content-Length: %d\r\n" % 2**63, "its length is too large"),
+        (OK + CHUNKED + b"\r\n%x" % 2**63, "the size of a chunk is too large"),
         (b"HTTP/1.1 102 Y\r\n" + CHUNKED, "it has an interim response"),
         (b"HTTP/1.1 204 Y\r\n" + CHUNKED, "it has a body despite its status"),
         (b"HTTP/1.1 304 Y\r\n" + CHUNKED, "it has a body despite its status"),

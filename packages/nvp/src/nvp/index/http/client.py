@@ -218,7 +218,10 @@ class Client:
             if reply is not None and error.status == 502:
                 # Keep the partial body, because installers differ in how they treat
                 # a truncated page.
-                part = replace(reply, raw=bytes(raw), is_whole=False)
+                kept = reply.headers
+                if "peer closed" not in error.message:  # pip notices any other failure
+                    kept = {k: v for k, v in kept.items() if k != "content-length"}
+                part = replace(reply, headers=kept, raw=bytes(raw), is_whole=False)
                 with suppress(UpstreamError):
                     part = await unpack(part, url, limit, turn)
                 error.reply = part

@@ -61,6 +61,7 @@ _FIELDS, _LARGE = 100, re.compile(rb"\d{20}")
 """The lines of a head that uv (httparse, hyper) accepts, their maximum number, and the
 lengths that may not fit into 64 bits. h11, like pip, accepts more."""
 
+_TOO_LONG = 2**63 - 1  # pip 23 stops at a body of so many bytes
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
 _BLANKS = b" " * 256
 _MOST_OF_HEADS, _MOST_LINES = 128 * 1024, 1000
@@ -149,7 +150,8 @@ class Framing:
             self._count_piece()
             if not (found := _SIZE.fullmatch(line)):
                 raise httpcore.RemoteProtocolError("the size of a chunk is malformed")
-            size = int(found[1], 16)
+            if (size := int(found[1], 16)) >= _TOO_LONG:
+                raise httpcore.RemoteProtocolError("the size of a chunk is too large")
             self._left = size and size + 2  # a line break follows the chunk
             self._part = "size" if size else "trailers"
         elif line not in (b"\n", b"\r\n"):
@@ -181,6 +183,8 @@ class Framing:
             if self._is_chunked:  # pip reads the chunks
                 raise httpcore.RemoteProtocolError("it has a body despite its status")
             self._length = self._rest
+        if _TOO_LONG <= self._length < math.inf:
+            raise httpcore.RemoteProtocolError("its length is too large")
         if self._is_chunked and not self._rest:  # no installer sends one
             raise httpcore.RemoteProtocolError("it is a request in chunks")
         self._part = "size" if self._is_chunked else "end"
