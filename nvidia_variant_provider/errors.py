@@ -143,9 +143,9 @@ def shown(text: object, limit: int = 60) -> str:
     quoted = ascii(text[:_PIECE] if isinstance(text, str) else text)
     if len(quoted) <= limit:
         return quoted
-    # What is cut may have the @ that marks a password.
-    is_cut = len(quoted) > _PIECE or (isinstance(text, str) and len(text) > _PIECE)
-    start = redacted(quoted[:_PIECE] + ("@" if is_cut else ""))
+    # The part that is cut off may have the @ that marks a password.
+    rest = "@" if len(quoted) > _PIECE else ""
+    start = redacted(quoted[:_PIECE] + rest)
     return f"{start[: limit - 4]}...{quoted[-1]}"
 
 

@@ -11,7 +11,7 @@ import stat
 import sys
 from itertools import islice
 
-from .errors import InputError, join, redacted, shown
+from .errors import InputError, join, shown
 from .light import Frozen
 
 TYPE_CHECKING = False
@@ -173,11 +173,11 @@ def unreadable(error: Exception, name: str) -> InputError:
         return InputError("the path is empty", path="''", hint="name a file")
     if mark and scheme.isalpha() and scheme not in ("file", "http", "https"):
         message = "only http and https URLs are read"
-        return InputError(message, path=redacted(name), hint="download the file")
+        return InputError(message, path=name, hint="download the file")
     # A path with a NUL byte raises ValueError, which has no strerror.
     reason = getattr(error, "strerror", None) or str(error)
     message = f"cannot be read: {reason}"
-    return InputError(message, path=redacted(name), hint="check the path")
+    return InputError(message, path=name, hint="check the path")
 
 
 def read_stdin(*, limit: int | None = None) -> bytes:

@@ -76,6 +76,15 @@ def test_the_url_of_another_protocol(
 SECRET = "//user:s3cret@"
 
 
+@pytest.fixture(name="folder")
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a directory that has ``pins.txt``."""
+    pytest.importorskip("httpx")
+    monkeypatch.chdir(tmp_path)
+    Path("pins.txt").write_text("torch==1.0\n")
+    return tmp_path
+
+
 @pytest.mark.parametrize("scheme", ["https", "ftp", "file"])
 @pytest.mark.parametrize(
     "words",
@@ -93,17 +102,11 @@ SECRET = "//user:s3cret@"
     ],
 )
 def test_messages_have_no_password(
-    words: str,
-    scheme: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, scheme: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A user may confuse the arguments, or the commands."""
-    pytest.importorskip("httpx")
-    monkeypatch.chdir(tmp_path)
-    Path("pins.txt").write_text("torch==1.0\n")
-    Path("nodes.csv").write_text("name, driver_version, compute_cap\nGPU,550.54,9.0\n")
+    nodes = "name, driver_version, compute_cap\nGPU,550.54,9.0\n"
+    (folder / "nodes.csv").write_text(nodes)
     url = f"{scheme}:{SECRET}files.example/torch-1.0-py3-none-any.whl"
     text = stderr(capsys, *words.replace("URL", url).split())
     assert "s3cret" not in text
@@ -134,16 +137,10 @@ MALFORMED = [f"http:{SECRET}[h/", "ftp://u:]s3cret@h/", "file://\uff20u:s3cret@h
         "check pins.txt --extra-index-url",
     ],
 )
+@pytest.mark.usefixtures("folder")
 def test_a_malformed_index(
-    words: str,
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("httpx")
-    monkeypatch.chdir(tmp_path)
-    Path("pins.txt").write_text("torch==1.0\n")
     assert main([*words.split(), url]) == 2
     text = capsys.readouterr().err
     assert "****@h/: is not a URL: its server is malformed" in text.replace("[h", "h")

@@ -55,7 +55,7 @@ class Build:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing, also not METADATA, says that the wheel has GPU code."""
+        """Whether nothing, not even METADATA, says that the wheel has GPU code."""
         unknown = self.judgement.verdict == "unknown" and self.judgement.cuda is None
         return unknown and self.backend is None
 

@@ -24,7 +24,6 @@ from typing import Any
 from nvidia_variant_provider.errors import (
     InputError,
     MissingExtraError,
-    redacted,
     shown,
 )
 
@@ -204,7 +203,7 @@ def _connect(address: str) -> Any:
     scheme, mark, _ = address.rpartition("://")
     if mark and scheme not in _SCHEMES:
         message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
-        raise InputError(message, path=redacted(address), hint=_HINT)
+        raise InputError(message, path=address, hint=_HINT)
     # Silence Dask's logs: this package reports each error once, in one line.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -234,6 +233,6 @@ def _connect(address: str) -> Any:
     # The text may have the address without its scheme.
     credentials, at, _ = address.rpartition("://")[2].rpartition("@")
     reason = reason.replace(f"{credentials}{at}", "****@") if at else reason
-    message = f"no Dask scheduler can be reached: {redacted(reason)}"
+    message = f"no Dask scheduler can be reached: {reason}"
     hint = _TLS_HINT if scheme == "tls" else _HINT
-    raise InputError(message, path=redacted(address), hint=hint)
+    raise InputError(message, path=address, hint=hint)

@@ -96,7 +96,7 @@ def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Pr
         path = _local_path(index)
         if path is None or not os.path.isdir(path):
             message, hint = why_no_index(index)
-            raise UsageError(message, path=redacted(index), hint=hint)
+            raise UsageError(message, path=index, hint=hint)
         root = os.path.abspath(path)
         projects = _of_folder(root, names, options)
     return (_with_index(project, root) for project in projects)
@@ -139,7 +139,7 @@ def _of_server(
             if not pages:
                 message = "is not the root page of an index: it links no project"
                 hint = "give the URL of a simple index (PEP 503, PEP 691)"
-                raise InputError(message, path=redacted(root), hint=hint)
+                raise InputError(message, path=root, hint=hint)
         # Respect the user's limit of requests per server.
         read = client.read_pages(pages, at_once=min(_MOST_PAGES, options.per_host))
         found = (_found(url, page, root, is_named=bool(names)) for url, page in read)

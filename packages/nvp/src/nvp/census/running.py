@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from nvidia_variant_provider.errors import InputError, UsageError, redacted
+from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..index import connect
 from ..index.http.urls import is_http, server_of, split_credentials
@@ -167,7 +167,7 @@ def take_census(
     try:
         bare, pair = split_credentials(index) if "://" in index else (index, None)
     except ValueError as error:
-        raise UsageError(f"is not a URL: {error}", path=redacted(index)) from None
+        raise UsageError(f"is not a URL: {error}", path=index) from None
     credentials = () if pair is None else ((server_of(bare), pair),)
     projects = list_projects(index, options, partial(connect, environ, retries=RETRIES))
     with Store(path) as store:

@@ -225,7 +225,7 @@ def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
 
     if not url.startswith(("http://", "https://")):
         message = "only http and https URLs are read"
-        raise UsageError(message, path=redacted(url), hint="download the file")
+        raise UsageError(message, path=url, hint="download the file")
     with connect(environ) as client:
         body = client.read(url)
     # The name of the release is in the path, before query and fragment.

@@ -246,10 +246,10 @@ def _refuse(options: argparse.Namespace) -> None:
             hint = (
                 f"name a file in it; for an environment: --python {shlex.quote(file)}"
             )
-            raise UsageError("this is a directory", path=redacted(file), hint=hint)
+            raise UsageError("this is a directory", path=file, hint=hint)
         if "://" in file:
             message = "a file on a server is not read"
-            raise UsageError(message, path=redacted(file), hint="download the file")
+            raise UsageError(message, path=file, hint="download the file")
         refuse_project(file, "releases")
     if options.files.count("-") > 1:
         raise UsageError("stdin is named twice", hint="name a file for one")

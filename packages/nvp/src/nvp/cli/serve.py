@@ -208,8 +208,6 @@ def _add_indexes(
     local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
 ) -> dict[str, str]:
     """Add the indexes to the server, and return ``{index: local URL}``."""
-    from nvidia_variant_provider.errors import redacted
-
     from ..index.http.urls import why_no_index
     from ..index.server.vendors import NAME
 
@@ -218,7 +216,7 @@ def _add_indexes(
         if here == url:
             local_index.close()
             message, hint = why_no_index(url)
-            raise UsageError(message, path=redacted(url), hint=hint)
+            raise UsageError(message, path=url, hint=hint)
     for here in local_index.add_vendors():
         urls[NAME] = here
     return urls

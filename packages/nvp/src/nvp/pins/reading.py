@@ -66,7 +66,6 @@ def read_pins(path: str) -> PinnedFile:
         if file.notes and file.form != "requirements.txt" and _is_link(file.path):
             return replace(file, notes=(f"{file.path}: parts are not judged",))
     except InputError as error:
-        error.message = redacted(error.message)
         if error.path is not None:
             raise
         if _is_link(path):

@@ -36,6 +36,7 @@ from .connecting import (
 from .logins import REFUSALS, AskCredentials, Logins, find_target, leading_to, send
 from .replies import (
     CHECK_PROXY,
+    EARLY_END,
     LARGE,
     check_status,
     content_length,
@@ -219,7 +220,7 @@ class Client:
                 # Keep the partial body, because installers differ in how they treat
                 # a truncated page.
                 kept = reply.headers
-                if "peer closed" not in error.message:  # pip notices any other failure
+                if EARLY_END not in error.message:
                     kept = {k: v for k, v in kept.items() if k != "content-length"}
                 part = replace(reply, headers=kept, raw=bytes(raw), is_whole=False)
                 with suppress(UpstreamError):
@@ -417,7 +418,7 @@ def _translate_error(
     message = f"cannot be read: {reason}"
     # Installers may use the next index if they cannot reach one, but must not after a
     # reply that only this program rejects.
-    known = "peer closed", "Server disconnected"
+    known = EARLY_END, "Server disconnected"
     is_rejected = isinstance(error, httpx.ProtocolError)
     is_rejected = is_rejected and not str(error).startswith(known)
     if isinstance(error, httpx.TransportError) and not is_rejected:

@@ -44,7 +44,7 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # global for some Pythons
 _EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))
-"""Documentation (RFC 9637), global for Python, and all global IPv6 addresses."""
+"""Addresses for documentation (RFC 9637), and all global IPv6 addresses."""
 
 _CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To

@@ -33,7 +33,7 @@ import httpx
 
 from ...files import file_state
 from .connecting import basic, connected_host
-from .replies import OWN, make_reply, unpack, without_frames
+from .replies import EARLY_END, OWN, make_reply, unpack, without_frames
 from .threads import call_in_daemon
 from .urls import (
     CompleteResponse,
@@ -59,7 +59,7 @@ REFUSALS = (401, 403, 404)
 _PAUSE = 10.0  # seconds until a keyring that had no other login is asked again
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
-_FAILURE, _SECONDS = 1024 * 1024, 5.0  # to read of the body of an error: bytes, time
+_FAILURE, _SECONDS = 1024 * 1024, 5.0  # the limits for the body of an error
 _LONGEST_TARGET = 8192  # of a redirect, in characters; signed URLs have under 4,000
 
 _ABSOLUTE = re.compile(
@@ -97,7 +97,7 @@ async def send(
 
 
 async def _read_failure(response: httpx.Response) -> None:
-    """Read the body of an error; keep it if pip may be unable to, and then stops."""
+    """Read the body of an error, and keep a body that pip may be unable to read."""
     raw, more, url = bytearray(), response.extensions, str(response.url)
 
     async def read() -> None:
@@ -117,8 +117,7 @@ async def _read_failure(response: httpx.Response) -> None:
         more["raw"] = bytes(raw)
     except httpx.HTTPError as error:
         more["raw"], more["is_whole"] = bytes(raw), False
-        # Some versions of pip do not notice an early end, but any other failure.
-        if not str(without_frames(error)).startswith("peer closed"):
+        if not str(without_frames(error)).startswith(EARLY_END):
             response.headers.pop("content-length", None)
 
 

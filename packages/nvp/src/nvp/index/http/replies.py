@@ -48,7 +48,7 @@ it request pages from itself until it has no free connections."""
 _COMPRESSED = re.compile(r"\b(gzip|deflate|br|zstd)\b")
 """The compressions that pip or uv can undo, also in a list, such as ``gzip, gzip``."""
 
-_FIRST = 0.5  # seconds before the first retry; the pause doubles with each other one
+_FIRST = 0.5  # seconds before the first retry; the pause doubles with each further one
 _LONGEST = 60.0  # seconds before a retry, whatever the server requests
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
@@ -60,6 +60,10 @@ _FIELD = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r?\n")
 _FIELDS, _LARGE = 100, re.compile(rb"\d{20}")
 """The lines of a head that uv (httparse, hyper) accepts, their maximum number, and the
 lengths that may not fit into 64 bits. h11, like pip, accepts more."""
+
+EARLY_END = "peer closed"
+"""The text of h11 about a body that ends early. If the body has a length, some versions
+of pip do not notice such an end, but they notice any other failure."""
 
 _TOO_LONG = 2**63 - 1  # pip 23 stops at a body of so many bytes
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[^\n]*\r\n")
@@ -273,8 +277,13 @@ class OddReply(CompleteResponse):
     __slots__ = ()
 
 
+def has_unread_body(reply: CompleteResponse) -> bool:
+    """Return whether pip may be unable to read the body of an error, and then stops."""
+    return bool(reply.raw) or not reply.is_whole
+
+
 def make_reply(response: httpx.Response) -> CompleteResponse:
-    """Return the status and headers of a response, with a body that is left to pip."""
+    """Return the status and headers of a response, and a body that pip must read."""
     headers = {key.lower(): text for key, text in response.headers.items()}
     more = response.extensions
     return (OddReply if more.get("is_odd") else CompleteResponse)(

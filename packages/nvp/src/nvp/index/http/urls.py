@@ -99,7 +99,7 @@ class UpstreamError(InputError):
         **places: Any,
     ) -> None:
         if url is not None:
-            places = {"path": redacted(url), "hint": self.usual_hint, **places}
+            places = {"path": url, "hint": self.usual_hint, **places}
         super().__init__(message, **places)
         self.reply = reply
         if status is not None:

@@ -18,7 +18,6 @@ from nvidia_variant_provider.errors import (
     InputError,
     ProviderError,
     UsageError,
-    redacted,
 )
 
 from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requirements
@@ -154,7 +153,7 @@ def make_sources(
         upstream = make_upstream(url, pair, client, links=links)
         if upstream is None:
             message, hint = why_no_index(split_credentials(url)[0])
-            raise UsageError(message, path=redacted(url), hint=hint)
+            raise UsageError(message, path=url, hint=hint)
         indexes.append(Remembering(upstream))
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
@@ -235,7 +234,7 @@ class _FailingOnce(Reader):
             return await super().read_metadata(index, project, file)
         except asyncio.CancelledError:
             message = "the server did not send METADATA of another wheel in time"
-            self._failures[server] = InputError(message, path=redacted(file.url))
+            self._failures[server] = InputError(message, path=file.url)
             raise
         except (InputError, OSError, *UNAVAILABLE) as error:
             is_late = isinstance(error, PassingError) and error.status == 504

@@ -334,7 +334,7 @@ class Reading:
     :param below: the limits for all projects that this one requires. Their files are
         from all indexes, none of which may use up what this page needs.
     :param few: held while METADATA of a wheel is read, for eight wheels at most, so
-        little is read after a limit is reached.
+        that little is read after a limit is reached.
     """
 
     wheels: int

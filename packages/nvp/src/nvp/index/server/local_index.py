@@ -241,14 +241,14 @@ class LocalIndex:
             message = "is a URL to which installers add a project differently"
             hint = "give it without a query, a fragment and odd characters"
             # Without slashes, the URL has a user and a password only for uv.
-            raise InputError(message, path=redacted(bare.rpartition("@")[2]), hint=hint)
+            raise InputError(message, path=bare.rpartition("@")[2], hint=hint)
         for other, _ in self._urls:
             same, pair_of_other = split_credentials(other)
             is_same = server_of(same) == server_of(bare)
             is_same = is_same and directory_of(same) == directory_of(bare)
             if own and pair_of_other not in (None, own) and is_same:
                 message = "is given twice, with different credentials"
-                raise InputError(message, path=redacted(url), hint="give it once")
+                raise InputError(message, path=url, hint="give it once")
         upstream = make_upstream(url, pair, self._only(bare), links=links)
         if upstream is None:
             if is_http(bare):

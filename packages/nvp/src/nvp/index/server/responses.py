@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..http.replies import OWN, OddReply, is_own
+from ..http.replies import OWN, OddReply, has_unread_body, is_own
 from ..http.urls import (
     CompleteResponse,
     PassingError,
@@ -155,7 +155,7 @@ class Failures:
         if status != 403 or not is_page:
             self.warn(str(error))
         agent = request.headers.get("user-agent", "")
-        # uv alone stops there, whatever the status is; pip does not.
+        # uv alone stops at such a reply, whatever its status is; pip does not.
         if is_page and isinstance(reply, OddReply) and not agent.startswith("pip/"):
             return self._stop(request, str(error))
         is_local = reply and reply.headers.get("location", "").startswith("file:")
@@ -178,9 +178,8 @@ class Failures:
     ) -> Response:
         # Installers read the page of any other status, and of one without a location.
         leads = reply.status in _LEADING and "location" in reply.headers
-        # pip also reads the body of an error, which may be unreadable.
-        is_unread = bool(reply.raw) or not reply.is_whole
-        has_body = is_page and (is_unread if reply.status >= 400 else not leads)
+        unread = has_unread_body(reply)
+        has_body = is_page and (unread if reply.status >= 400 else not leads)
         kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
         headers = {key: reply.headers[key] for key in kept if key in reply.headers}
         headers |= {**HEADERS, **_SANDBOX}

@@ -35,7 +35,7 @@ from ..http.pages import (
     parse_projects,
     with_absolute_links,
 )
-from ..http.replies import OddReply, without_frames
+from ..http.replies import OddReply, has_unread_body, without_frames
 from ..http.threads import Share, Turn, in_steps
 from ..http.urls import (
     METADATA,
@@ -308,8 +308,8 @@ class HttpUpstream(Upstream):
 
 def _needs_care(reply: CompleteResponse) -> bool:
     """Return whether an installer may not understand a reply as a missing project."""
-    is_sound = reply.is_whole and not reply.raw and not isinstance(reply, OddReply)
-    return bool(reply.away) or not is_sound
+    is_odd = isinstance(reply, OddReply) or has_unread_body(reply)
+    return bool(reply.away) or is_odd
 
 
 def _parse(
