@@ -331,3 +331,38 @@ def test_a_regular_build_for_another_python_is_no_alternative() -> None:
     assert shown(find_visibility([cpu, plain], driver=True)) == {"2.1", "2.1+cpu"}
     plain = replace(plain, pythons=frozenset({11, 12}))
     assert shown(find_visibility([cpu, plain], driver=True)) == {"2.1"}
+
+
+def test_a_build_that_not_every_client_can_install_withdraws_no_other() -> None:
+    """`serve` does not know the client: pip took an older release, or found none."""
+    newest, own = build("2.1+cu128", "runs"), build("2.1+cu126", "runs")
+    page = [newest, own, build("2.1+cpu", "cpu"), build("1.0+cu128", "runs")]
+    assert shown(find_visibility(page, driver=True)) == {"2.1+cu128", "1.0+cu128"}
+    page[0] = replace(newest, is_sure=False)
+    found = {"2.1+cu128", "2.1+cu126", "1.0+cu128"}
+    assert shown(find_visibility(page, driver=True)) == found
+    # A build that no client could install is judged beside all others.
+    free_threaded = replace(build("3.0", "unknown"), pythons=frozenset())
+    page += [build("2.2", "cannot"), free_threaded]
+    assert shown(find_visibility(page, driver=True)) == found
+
+
+@given(page=pages(), data=st.data())
+def test_each_client_keeps_a_build_that_runs(
+    page: Mapping[str, Build], data: st.DataObject
+) -> None:
+    pythons = st.frozensets(st.integers(10, 12))
+    builds = [
+        replace(one, pythons=data.draw(pythons), is_sure=data.draw(st.booleans()))
+        for one in page.values()
+    ]
+    files = find_visibility(builds, driver=True).files
+    assert files.keys() == page.keys()
+    some = [one for one in builds if one.is_sure or data.draw(st.booleans())]
+    for python in (10, 11, 12):
+        own = [one for one in some if python in one.pythons]
+        running = [one for one in own if one.judgement.verdict in ("runs", "partly")]
+        if running:
+            newest = max(one.release for one in running)
+            left = [one for one in own if files[one.file].action == "show"]
+            assert any(one in running and one.release == newest for one in left)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Iterator
+
 import pytest
 from packaging.version import Version
 from simple_repository import model
+from support.builds import machine
+from support.label_index import FILES, Pages
 
-from nvp.index.selection.options import clauses_of, find_pythons
+from nvp.index.http.client import Client
+from nvp.index.selection import options
+from nvp.index.selection.component import select
+from nvp.index.selection.options import (
+    Selection,
+    Takers,
+    Target,
+    clauses_of,
+    find_pythons,
+    takers_of,
+)
+from nvp.index.selection.reader import Reader
 from nvp.index.selection.wheel_files import find_installable, find_wheels
 from nvp.index.server.places import _release
 from nvp.index.server.rendering import respond_renamed
@@ -34,6 +51,75 @@ def test_the_pythons_that_take_a_wheel(
     assert find_pythons(tags, requires_python) == pythons
 
 
+@pytest.fixture
+def old_linux(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this machine have glibc 2.17."""
+    own = frozenset({"linux_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"})
+    monkeypatch.setattr(options, "default_platform", lambda: "linux_x86_64")
+    monkeypatch.setattr(options, "_own_tags", lambda: own)
+    options._fits.cache_clear()
+    yield
+    options._fits.cache_clear()
+
+
+@pytest.mark.usefixtures("old_linux")
+@pytest.mark.parametrize(
+    ("rest", "requires_python", "is_sure"),
+    [
+        ("cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64", ">=3.10", True),
+        ("cp311-cp311-manylinux_2_98_x86_64", None, False),
+        ("cp311-cp311-manylinux_2_98_x86_64.manylinux_2_17_x86_64", None, True),
+        ("cp311-cp311-manylinux_2_98_x86_64.manylinux_2_17_aarch64", None, False),
+        ("cp311-cp311-manylinux_2_0_x86_64", None, False),
+        ("cp311-cp311-linux_odd_x86_64", None, False),
+        ("cp311-cp311-manylinux_2_98_x86_64.win_amd64", None, False),
+        ("cp311-cp311-win_amd64", None, True),
+        ("cp38-abi3-linux_x86_64", ">=3.8.1, !=3.9.*,!=3.9.1,<4", True),
+        ("py3-none-any", ">=3.11.0", True),
+        ("py3-none-any", ">=3.11.4", False),
+        ("py3-none-any", ">3.11", False),
+        ("py3-none-any", "~=3.11.2", False),
+        ("py3-none-any", "!=3.11.2", False),
+        ("py3-none-any", "!=3.11.2.*", False),
+        ("py3-none-any", "!= 3.12.1", False),
+        ("py3-none-any", ">=3. 9", False),
+        ("CP311-cp311-linux_x86_64", None, False),
+    ],
+)
+def test_whether_every_client_of_this_machine_takes_a_wheel(
+    rest: str, requires_python: str | None, is_sure: bool
+) -> None:
+    """pip and uv read the glibc, the patch release of Python, and odd texts."""
+    name = f"demo-1.0+cu126-{rest}.whl"
+    file = model.File(filename=name, url="", hashes={}, requires_python=requires_python)
+    pythons = frozenset({11, 12})
+    assert takers_of(file, pythons, None) == Takers(pythons, is_sure)
+    target = Target(version="3.11.9", tags={})
+    assert takers_of(file, pythons, target).is_sure
+
+
+@pytest.mark.usefixtures("old_linux")
+@pytest.mark.parametrize("tag", ["manylinux_2_98_x86_64", "manylinux_2_17_x86_64"])
+def test_a_build_for_a_newer_glibc_withdraws_no_other(tag: str) -> None:
+    """Behind `serve`, pip and uv took an older release, or found none."""
+    names = [
+        f"kern-2.0+cu128-cp311-cp311-{tag}.whl",
+        "kern-2.0+cu126-cp311-cp311-manylinux_2_17_x86_64.whl",
+    ]
+    files = [
+        {"filename": x, "url": f"{FILES}/{x}", "hashes": {}, "size": 9} for x in names
+    ]
+    page = json.dumps({"meta": {"api-version": "1.0"}, "name": "kern", "files": files})
+    source = Pages({"kern": page}, kind="application/vnd.pypi.simple.v1+json")
+    found = machine("12.8", "9.0")
+    selection = Selection(machine=lambda: found, platform="linux_x86_64")
+    reader = Reader(Client())
+    (index,) = select([source], selection=selection, reader=reader, warn=pytest.fail)
+    shown = asyncio.run(index.get_project_page("kern")).files
+    yanked = [file.filename for file in shown if file.yanked]
+    assert yanked == ([] if "98" in tag else names[1:])
+
+
 def test_name_with_a_billion_tags_is_not_installable() -> None:
     many = "py3." * 1000 + "py3"
     names = f"demo-1.0-{many}-{many}-{many}.whl", "demo-1.0-py3-none-any.whl"
@@ -58,7 +144,9 @@ def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
         for version, rule in rules.items()
     ]
     found = find_installable(find_wheels(files, "demo"), None)
-    assert {Version(name.split("-")[1]): set(found[name]) for name in found} == {
+    assert {
+        Version(name.split("-")[1]): set(found[name].pythons) for name in found
+    } == {
         Version("3.0"): {10, 11, 12, 13},
         Version("2.0"): {10, 11, 12, 13},
     }

@@ -37,6 +37,7 @@ class Build:
         other platforms, and for platform-independent wheels.
     :param pythons: the minor versions of Python 3 for which an installer could select
         the wheel if GPUs did not matter; a single one if the client's Python is known.
+    :param is_sure: whether every installer with one of these Pythons could select it.
     :param withdrawn: whether the index yanked the wheel.
     """
 
@@ -46,12 +47,8 @@ class Build:
     judgement: Judgement
     platform: str | None = None
     pythons: frozenset[int] = ANY_PYTHON
+    is_sure: bool = True
     withdrawn: bool = False
-
-    @property
-    def installable(self) -> bool:
-        """Whether an installer could select the wheel if GPUs did not matter."""
-        return bool(self.pythons)
 
     @property
     def is_silent(self) -> bool:
@@ -147,10 +144,8 @@ def find_visibility(
             choices[python] = choose([b for b in able if python in b.pythons])
         if (choice := choices[None]) is not None:
             backends[release] = choice
-        plain = [
-            b for b in able if b.backend is None and b.judgement.verdict in RUNNING
-        ]
-        with_plain = frozenset().union(*(build.pythons for build in plain))
+        plain = [b.pythons for b in able if b.backend is None and _may_run(b)]
+        with_plain = frozenset().union(*plain)
         for build in group:
             # A build for another Python is no alternative.
             own = [choices[python] for python in build.pythons or (None,)]
@@ -179,6 +174,18 @@ def find_visibility(
     if not (has_plain or _is_any_shown(files, final)):  # not even for other Pythons
         anywhere = [replace(x, pythons=frozenset()) for x in left]
         _show_last_resorts(files, anywhere, actions)
+    if unsure := [build for build in every if not build.is_sure]:
+        # Builds that not every installer could select withdraw no others.
+        again = find_visibility(
+            [build for build in every if build.is_sure and build.pythons],
+            driver=driver,
+            named=named,
+            follow=follow,
+            has_plain=has_plain,
+            early=early,
+        )
+        files |= {name: each for name, each in again.files.items() if each == _SHOW}
+        files |= {x.file: _SHOW for x in unsure if x.judgement.verdict in RUNNING}
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
@@ -187,8 +194,7 @@ class _Known(NamedTuple):
     """The newest release that runs under one version of Python.
 
     :param newest: the newest release with a build that runs.
-    :param steps_back: whether ``newest`` is older than the newest release, because that
-        release cannot run.
+    :param steps_back: whether the newest release cannot run.
     """
 
     newest: Version | None
@@ -213,11 +219,7 @@ def _find_known(
             if newest is None and not found.isdisjoint(RUNNING):
                 newest = release
             by_python[python] = _Known(newest, refused)
-    by_python = {
-        python: _Known(newest, refused and newest is not None)
-        for python, (newest, refused) in by_python.items()
-    }
-    steps_back = any(known.steps_back for known in by_python.values())
+    steps_back = any(refused and newest for newest, refused in by_python.values())
     newest = by_python[None].newest if by_python else None
     return by_python | {None: _Known(newest, steps_back)}
 
@@ -388,7 +390,6 @@ def find_exposed(
     pip takes a pre-release only if no final release fits. Which files fit depends on
     the installer, so the rules are the same for every platform and Python.
 
-    :param files: the visibility of the files of a page.
     :param releases: the releases of all files on all indexes of the user.
     :param withdrawn: the releases with a file that its index yanked.
     """
@@ -422,7 +423,6 @@ def find_visibility_elsewhere(
 
     :param here: the wheels that this machine can install.
     :param visibilities: the visibility of these wheels, keyed by file name.
-    :param driver: whether the machine has an NVIDIA driver.
     :returns: the visibility of the wheels ``elsewhere``, keyed by file name.
     """
     versions: dict[Version, Visibility] = {}

@@ -264,7 +264,7 @@ def newest_for_all(builds: Iterable[Build]) -> Version | None:
     running = [
         build.release
         for build in builds
-        if build.installable
+        if build.pythons
         and build.judgement.verdict in RUNNING
         and not build.judgement.lacking
     ]
@@ -407,8 +407,8 @@ class Limits:
             will select although it cannot run, if any.
         """
         changed: dict[str, Visibility] = {}
-        taken = [b for b in builds if b.installable and _is_shown(b, files)]
-        ours = [build for build in builds if build.installable]
+        taken = [b for b in builds if b.pythons and _is_shown(b, files)]
+        ours = [build for build in builds if build.pythons]
         fitting = [build for build in ours if build.judgement.fits]
         if not fitting and all(
             build.judgement.fits is False or build.judgement.verdict == "cannot"

@@ -327,7 +327,7 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
     projects = {x.project: None for x in run.command.asked if not x.is_constraint}
     for project in projects if tags else ():
         listed = _listed_builds(run.pages(project))
-        shown = [b for b, each in listed if each.action == "show" and b.installable]
+        shown = [b for b, each in listed if each.action == "show" and b.pythons]
         if not shown:
             continue
         best = max(shown, key=lambda build: build.version)

@@ -356,8 +356,7 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
             not pages
             or taken
             or any(
-                build.installable and not build.release.is_prerelease
-                for build in wheels
+                build.pythons and not build.release.is_prerelease for build in wheels
             )
         ):
             continue

@@ -38,7 +38,7 @@ from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
 from .indexes import MINUTE, Required
 from .kept import Aging
-from .options import Target
+from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
     NeedsReader,
     OrdinaryWheel,
@@ -165,12 +165,12 @@ class PageJudge:
         wheels = await in_thread(find_wheels, files, project, self._folder_of)
         installable = await in_thread(find_installable, wheels, self._target)
 
-        def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
-            return installable.get(wheel.file.filename, _NO_PYTHON)
+        def takers_of(wheel: OrdinaryWheel) -> Takers:
+            return installable.get(wheel.file.filename, NO_TAKERS)
 
         if not await in_thread(self._may_hold_builds, project, wheels):
             return [
-                wheel.judged(UNKNOWN, pythons_of(wheel))
+                wheel.judged(UNKNOWN, takers_of(wheel))
                 for wheel in sorted(wheels, key=lambda w: w.release, reverse=True)
             ]
         reading.environment = await self._find_environment()
@@ -183,13 +183,16 @@ class PageJudge:
         builds: list[Build] = []
         # The versions of Python that still lack a release that may run, and the
         # versions with a release that cannot run.
-        waiting = _NO_PYTHON.union(*installable.values())
+        waiting = _NO_PYTHON.union(*(each.pythons for each in installable.values()))
         refused = _NO_PYTHON
         has_driver = reading.environment.cuda_driver_version is not None
         async for version in in_steps(sorted(releases, reverse=True)):
             groups = list(releases[version].values())
             asking = has_driver and bool(waiting) and not reading.is_over
-            takers = [_NO_PYTHON.union(*map(pythons_of, group)) for group in groups]
+            takers = [
+                _NO_PYTHON.union(*(takers_of(wheel).pythons for wheel in group))
+                for group in groups
+            ]
             judging = [
                 self._judge_group(
                     project, group, asked_by, reading, work=work, asks=asks
@@ -204,9 +207,7 @@ class PageJudge:
                 else [await one for one in judging]
             )
             for group, taker, judgement in zip(groups, takers, judgements, strict=True):
-                builds += [
-                    wheel.judged(judgement, pythons_of(wheel)) for wheel in group
-                ]
+                builds += [wheel.judged(judgement, takers_of(wheel)) for wheel in group]
                 # Consider a platform-independent wheel only if there is evidence.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
@@ -427,7 +428,7 @@ class PageJudge:
         shown = self._find_visible(project, builds).files
         for build in builds:
             foreign = build.backend is not None and build.backend.is_foreign
-            is_ours = build.platform == self._platform and build.installable
+            is_ours = build.platform == self._platform and build.pythons
             if is_ours and not foreign:
                 judgement, each = build.judgement, shown[build.file]
                 if judgement.verdict == "cpu" and each.action != "show":

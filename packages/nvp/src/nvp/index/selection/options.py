@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import sysconfig
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -12,20 +13,21 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ...builds.needs import parse_backend
 from ...metadata.requirements import PLAIN_LIMIT
-from ...wheels.archive import parse_versions
+from ...wheels.archive import parse_versions, platform_of
 from ..http.urls import Settings
 from .renaming import find_label
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
+    from simple_repository import model
 
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.inputs import Priorities
@@ -76,8 +78,9 @@ class Pins:
         return self.projects.get(project, self.everywhere)
 
 
-# A page may have a different value for each of 20,000 files, each read three times.
-@lru_cache(maxsize=32768)
+# A page may have a different value for each of 20,000 files, each compared with two
+# versions, three times.
+@lru_cache(maxsize=65536)
 def allows_python(requires_python: str | None, version: str) -> bool:
     """Return whether a file supports a version of Python; invalid limits are ignored.
 
@@ -119,6 +122,63 @@ def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
         if not pairs.isdisjoint(_tags_of(minor))
         and allows_python(requires_python, f"3.{minor}.99")
     )
+
+
+class Takers(NamedTuple):
+    """The clients that could select a wheel if GPUs did not matter.
+
+    :param pythons: the minor versions of Python 3.
+    :param is_sure: whether each of these clients on this machine can use the wheel.
+    """
+
+    pythons: frozenset[int]
+    is_sure: bool = True
+
+
+NO_TAKERS = Takers(frozenset())
+
+_NAME = re.compile(
+    r"\w[\w.]*-[0-9][0-9a-z.]*(?:\+[0-9a-z.]+)?-(?:[0-9]\w*-)?"
+    r"[0-9a-z_.]+-[0-9a-z_.]+-(?P<platforms>[0-9a-z_.]+)\.whl",
+    re.ASCII,
+)
+"""The form of names of wheels that all installers read alike."""
+
+# Clauses that leave out a patch release, unless they are about Python 3.9 or older.
+_LEAVES_OUT = re.compile(r"!= ?(?!3\.[0-9](?![0-9])|[0-9]+\.[0-9]+\.\*)")
+
+
+def takers_of(
+    file: model.File, pythons: frozenset[int], target: Target | None
+) -> Takers:
+    """Return the clients that can install a wheel.
+
+    :param pythons: the versions of Python that can use the wheel.
+    """
+    if target is not None:
+        return Takers(pythons)
+    limit = (file.requires_python or "").strip(" ")
+    is_sure = not limit or bool(PLAIN_LIMIT.fullmatch(limit))
+    is_sure = is_sure and not _LEAVES_OUT.search(limit)
+    is_sure = is_sure and all(allows_python(limit, f"3.{x}.0") for x in pythons)
+    name = _NAME.fullmatch(file.filename)
+    return Takers(pythons, is_sure and name is not None and _fits(name["platforms"]))
+
+
+@lru_cache(maxsize=1024)
+def _fits(platforms: str) -> bool:
+    """Return whether tags for this platform, if any, fit this machine's glibc."""
+    tags = platforms.split(".")
+    own = default_platform()
+    ours = [tag for tag in tags if platform_of(tag) == own]
+    return not ours or "any" in tags or not _own_tags().isdisjoint(ours)
+
+
+@cache
+def _own_tags() -> frozenset[str]:
+    from packaging.tags import platform_tags
+
+    return frozenset(platform_tags())
 
 
 @cache

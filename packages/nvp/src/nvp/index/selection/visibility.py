@@ -323,7 +323,7 @@ class BuildJudge:
             releases.setdefault(build.release, []).append(build)
         refused: dict[Version, Visibility] = {}
         for release, group in releases.items():
-            ours = [build for build in group if build.installable]
+            ours = [build for build in group if build.pythons]
             # Installers prefer a source to wheels that the index itself yanked.
             ours = ours or [build for build in group if not build.withdrawn]
             able = {
@@ -341,7 +341,7 @@ class BuildJudge:
         yanked = [b for b in without if by_file[b.file].action == "yank"]
         newest = max(yanked, key=lambda build: build.release, default=None)
         final = [b for b in shown if not (b.version.is_prerelease or b.withdrawn)]
-        has_final = any(target is None or build.installable for build in final)
+        has_final = any(target is None or build.pythons for build in final)
         sdists = {}
         for file in files if refused else ():
             own = release_of_sdist(file.filename, project)

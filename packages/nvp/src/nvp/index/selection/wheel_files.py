@@ -40,7 +40,7 @@ from ..http.kept_keys import is_yanked
 from ..http.urls import TooSlowError
 from .indexes import is_vendor
 from .kept import FOREVER, WARNED, Aging
-from .options import Target, find_pythons
+from .options import Takers, Target, find_pythons, takers_of
 from .pieces import UNAVAILABLE
 
 logger = logging.getLogger(__name__)
@@ -79,17 +79,16 @@ class OrdinaryWheel:
         """Whether the wheel's label is for hardware of another vendor."""
         return self.backend is not None and self.backend.is_foreign
 
-    def judged(
-        self, judgement: Judgement, pythons: frozenset[int] = ANY_PYTHON
-    ) -> Build:
-        """Return the wheel as a build; ``pythons`` is from `find_installable`."""
+    def judged(self, judgement: Judgement, takers: Takers) -> Build:
+        """Return the wheel as a build."""
         return Build(
             file=self.file.filename,
             version=self.version,
             backend=self.backend,
             platform=self.platform,
             judgement=judgement,
-            pythons=pythons,
+            pythons=takers.pythons,
+            is_sure=takers.is_sure,
             withdrawn=is_yanked(self.file),
         )
 
@@ -151,14 +150,14 @@ def find_wheels(
 
 def find_installable(
     wheels: Sequence[OrdinaryWheel], target: Target | None
-) -> Mapping[str, frozenset[int]]:
+) -> Mapping[str, Takers]:
     """Find the wheels that an installer could select if all of them ran.
 
     pip selects a pre-release if there is no other release. A release with only a tiny
     wheel is ignored, because it may only reserve the name of the project.
 
     :param target: the target of the installation; ``None`` means every Python.
-    :returns: for each file name, the minor versions of Python 3 that can use the wheel.
+    :returns: the clients that can use each wheel, keyed by file name.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
     find = _finder(target)
@@ -176,7 +175,7 @@ def find_installable(
     every = frozenset(range(last + 1))
     early = every if target and target.pre else every.difference(*(p for _, p in final))
     return {
-        wheel.file.filename: kept
+        wheel.file.filename: takers_of(wheel.file, kept, target)
         for wheel, pythons in found
         if (kept := pythons & (early if wheel.release.is_prerelease else every))
     }
@@ -210,7 +209,8 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     every = (target.find_pythons if target else find_pythons)("py3-none-any", None)
     plain = [x for x in files if "+" not in x.filename and not is_yanked(x)]
     wheels = find_wheels((x for x in plain if x.filename.endswith("-any.whl")), project)
-    releases = [wheel.release for wheel in wheels if find(wheel) == every]
+    takers = ((x.release, takers_of(x.file, find(x), target)) for x in wheels)
+    releases = [release for release, its in takers if its == Takers(every)]
     if target is not None:
         sources = (x for x in plain if target.takes_sources(project, x.requires_python))
         found = (release_of_sdist(x.filename, project) for x in sources)
