@@ -299,11 +299,12 @@ class Client:
                 response, refusal = await self._send(url, headers, response)
             except (UpstreamError, httpx.HTTPError) as error:
                 if isinstance(error, UpstreamError):
-                    error.reply = moved or error.reply
+                    # pip may read the body of a redirect that it cannot follow.
+                    followed = moved if url.startswith("http") else None
+                    error.reply = followed or error.reply
                 elif away:
-                    failure = _translate_error(
-                        error, start, self.settings.timeout, None
-                    )
+                    seconds = self.settings.timeout
+                    failure = _translate_error(error, start, seconds, None)
                     failure.reply = moved
                     raise failure from None
                 raise

@@ -158,10 +158,9 @@ class Failures:
         # uv alone stops at such a reply, whatever its status is; pip does not.
         if is_page and isinstance(reply, OddReply) and not agent.startswith("pip/"):
             return self._stop(request, str(error))
-        is_local = reply and reply.headers.get("location", "").startswith("file:")
         # After a redirect, an installer would take another, unverified file; after 200,
         # the text of the error.
-        if reply and (0 if is_page else 400) <= reply.status < 600 and not is_local:
+        if reply and (0 if is_page else 400) <= reply.status < 600:
             return self._pass_on(reply, error, is_page=is_page)
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         # After 503, as if they could not reach an index, pip retries and uses the next
