@@ -120,6 +120,22 @@ def test_a_build_for_a_newer_glibc_withdraws_no_other(tag: str) -> None:
     assert yanked == ([] if "98" in tag else names[1:])
 
 
+@pytest.mark.usefixtures("old_linux")
+def test_a_pre_release_beside_a_final_release_for_a_newer_glibc() -> None:
+    """pip takes the pre-release if it can install no final one."""
+    tags = {"1.0": "2_98", "2.0rc1": "2_17", "0.9": "2_17"}
+    names = [
+        f"demo-{v}-cp311-cp311-manylinux_{tag}_x86_64.whl" for v, tag in tags.items()
+    ]
+    files = [
+        model.File(filename=name, url="", hashes={}, size=2_000_000) for name in names
+    ]
+    found = find_installable(find_wheels(files[:2], "demo"), None)
+    assert [found[name].pythons for name in names[:2]] == [{11}, {11}]
+    found = find_installable(find_wheels(files, "demo"), None)
+    assert names[1] not in found
+
+
 def test_name_with_a_billion_tags_is_not_installable() -> None:
     many = "py3." * 1000 + "py3"
     names = f"demo-1.0-{many}-{many}-{many}.whl", "demo-1.0-py3-none-any.whl"

@@ -300,8 +300,8 @@ class Client:
             except (UpstreamError, httpx.HTTPError) as error:
                 if isinstance(error, UpstreamError):
                     # pip may read the body of a redirect that it cannot follow.
-                    followed = moved if url.startswith("http") else None
-                    error.reply = followed or error.reply
+                    moved = moved if url.startswith("http") else None
+                    error.reply = moved or error.reply
                 elif away:
                     seconds = self.settings.timeout
                     failure = _translate_error(error, start, seconds, None)

@@ -161,23 +161,24 @@ def find_installable(
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
     find = _finder(target)
-    found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
+    found: list[tuple[OrdinaryWheel, Takers]] = []
     for wheel in wheels:
         if wheel.platform is None and has_builds and not is_large(wheel.file):
             continue
         if not is_yanked(wheel.file) and (pythons := find(wheel)):
-            found.append((wheel, pythons))
+            found.append((wheel, takers_of(wheel.file, pythons, target)))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
     # An old wheel without an upper limit does not show support for a newer Python.
-    some = (p for wheel, p in final or found if wheel.release == newest or len(p) == 1)
-    last = max(map(max, some), default=0)
-    every = frozenset(range(last + 1))
-    early = every if target and target.pre else every.difference(*(p for _, p in final))
+    some = [(wheel.release, its.pythons) for wheel, its in final or found]
+    last = max((max(p) for r, p in some if r == newest or len(p) == 1), default=0)
+    every = early = frozenset(range(last + 1))
+    if not (target and target.pre):
+        early = every.difference(*(its.pythons for _, its in final if its.is_sure))
     return {
-        wheel.file.filename: takers_of(wheel.file, kept, target)
-        for wheel, pythons in found
-        if (kept := pythons & (early if wheel.release.is_prerelease else every))
+        wheel.file.filename: its._replace(pythons=kept)
+        for wheel, its in found
+        if (kept := its.pythons & (early if wheel.release.is_prerelease else every))
     }
 
 
@@ -268,8 +269,9 @@ def find_candidates(
             running[build.release] = pythons | build.pythons
     final = none = frozenset[int]()
     if not (target and target.pre):
-        each = (x for builds in every.values() for x in builds if not x.withdrawn)
-        final = final.union(*(x.pythons for x in each if not x.release.is_prerelease))
+        each = [x for builds in every.values() for x in builds if not x.withdrawn]
+        sure = [x for x in each if x.is_sure and not x.release.is_prerelease]
+        final = final.union(*(x.pythons for x in sure))
     candidates, late = list[Build](), list[Build]()
     for number, (one, builds) in enumerate(every.items()):
         for build in builds:
