@@ -19,12 +19,14 @@ _CREDENTIALS = (
     r"((?<=[\w+.-]{2}):/{1,2}|(?<=\w)://)"
     r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d+(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
     r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
+    r"|((?<=[\w+.-]{2}):\\[/\\]{0,3})[^\s/?#\\]*@"
 )
 """A regular expression for the user and the password at the start of a URL.
 
 One slash is enough, because `pathlib` merges two slashes, but not after one letter, as
-after a Windows drive; a URL may also lack its scheme. Text after a colon is a password
-unless it is a port; a password may have an unquoted slash.
+after a Windows drive; a URL may also lack its scheme, or have backslashes, which a
+quoted text doubles. Text after a colon is a password unless it is a port; a password
+may have an unquoted slash.
 """
 
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
@@ -173,13 +175,14 @@ def redacted(url: str) -> str:
 
     def without_values(word: re.Match[str]) -> str:
         # A single pattern would take quadratic time on a malicious URL.
-        start, colon, rest = word[0].partition(":/")
-        head, *tail = re.split("([?;])", rest, maxsplit=1)
+        found = re.search(r":[/\\]", word[0])
+        start = word[0][: found.end()] if found else word[0]
+        head, *tail = re.split("([?;])", word[0][len(start) :], maxsplit=1)
         values = (tail[0] + re.sub(_VALUE, "****", tail[1])) if tail else ""
-        return start + colon + head + values
+        return start + head + values
 
     start, at, end = url.rpartition("@")  # the pattern is slow on a malicious URL
-    bare = re.sub(_CREDENTIALS, r"\1\2****@", start + at) + end
+    bare = re.sub(_CREDENTIALS, r"\1\2\3****@", start + at) + end
     return re.sub(r"[^\s#]+", without_values, bare)
 
 

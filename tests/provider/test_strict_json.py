@@ -282,6 +282,8 @@ def test_a_long_password_is_not_shown(password: str) -> None:
     assert "s3cret" not in line
 
 
-@pytest.mark.parametrize("url", ["http:/u:s3cret@h/", "//u:s3cret@h/"])
-def test_a_url_with_one_slash_or_without_a_scheme_is_redacted(url: str) -> None:
-    assert "s3cret" not in str(InputError("is odd", path=url))
+@pytest.mark.parametrize("start", ["http:/", "//", "http:\\\\", "http:\\/", "http:/\\"])
+def test_a_url_with_other_slashes_or_without_a_scheme_is_redacted(start: str) -> None:
+    url = f"{start}u:s3cret@h/"
+    for text in (url, repr(url), shown(f"{url}{'x' * 100}")):
+        assert "s3cret" not in str(InputError(f"{text} is odd", path=text))
