@@ -139,12 +139,12 @@ def shown(text: object, limit: int = 60) -> str:
     """Return ``text`` quoted, in a form that is safe in a one-line message.
 
     Control characters, terminal escapes, lone surrogates and everything else outside
-    ASCII are escaped, and long text is cut, after its passwords are redacted: nothing
+    ASCII are escaped. Passwords are redacted before long text is cut, because nothing
     marks a part of a password.
     """
     quoted = ascii(text[:_PIECE] if isinstance(text, str) else text)
     if len(quoted) <= limit:
-        return quoted
+        return redacted(quoted) if ":" in quoted else quoted
     # The part that is cut off may have the @ that marks a password.
     rest = "@" if len(quoted) > _PIECE else ""
     start = redacted(quoted[:_PIECE] + rest)

@@ -274,6 +274,11 @@ def test_long_text_is_cut_before_it_is_escaped(monkeypatch: pytest.MonkeyPatch) 
     assert max(lengths) < 10_000
 
 
+def test_a_short_text_is_shown_without_its_password() -> None:
+    """`validate` quoted a URL in a field of ``pyproject.toml``."""
+    assert shown("https://user:s3cret@h/x") == "'https://****@h/x'"
+
+
 @pytest.mark.parametrize("password", ["b" * 5000, "\u00e4" * 1200])
 def test_a_long_password_is_not_shown(password: str) -> None:
     """Its start was printed, because the @ behind it was cut off."""
