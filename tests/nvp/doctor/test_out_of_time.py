@@ -105,6 +105,26 @@ def test_the_search_for_the_environment_is_stopped(
 
 
 @pytest.mark.usefixtures("slow")
+def test_the_search_leaves_less_time_for_the_checks(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search and checks of ten seconds each took twenty."""
+    make_environment(tmp_path, Installed())
+
+    def find(*given: Any) -> Any:
+        latest = time.process_time() + 0.3
+        while time.process_time() < latest:
+            pass
+        return find_installation(*given)
+
+    monkeypatch.setattr(runner, "find_installation", find)
+    result = run("doctor", "--python", str(tmp_path))
+    assert result.code == 3
+    text = " ".join(result.err.split())
+    assert re.search(r"the checks were stopped after 0\.[12] seconds", text)
+
+
+@pytest.mark.usefixtures("slow")
 def test_the_report_of_checks_that_were_stopped(
     run: Run, tmp_path: Path, report_schema: Draft202012Validator
 ) -> None:
