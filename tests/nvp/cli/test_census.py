@@ -146,6 +146,17 @@ def test_an_index_that_is_no_url(scheme: str, run: Run, store: Path) -> None:
     assert "secret" not in outcome.err
 
 
+@pytest.mark.parametrize("end", ["", ":x", ":8786"])
+def test_an_address_of_dask_with_a_password(end: str, run: Run, store: Path) -> None:
+    """Dask quoted the address as that of a server, or a part of it as a port."""
+    pytest.importorskip("distributed", reason="it is the scheduler's client")
+    address = f"tcp://user:secret@127.0.0.1{end}"
+    outcome = run("census", INDEX, "-o", store, "--dask", address)
+    assert outcome.code == 3
+    assert "it has a user" in outcome.err
+    assert "secret" not in outcome.err
+
+
 def test_enough_is_read(run: Run, store: Path) -> None:
     outcome = run("census", INDEX, "-o", store, "--jobs", 1, "--max-bytes", "1K")
     assert outcome.code == 0

@@ -204,6 +204,9 @@ def _connect(address: str) -> Any:
     if mark and scheme not in _SCHEMES:
         message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
         raise InputError(message, path=address, hint=_HINT)
+    if "@" in address:  # Dask would print a password
+        message = "is no address of a Dask scheduler: it has a user"
+        raise InputError(message, path="--dask", hint=_HINT)
     # Silence Dask's logs: this package reports each error once, in one line.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -230,9 +233,6 @@ def _connect(address: str) -> Any:
         reason = str(error).splitlines()[0] if str(error) else "no response"
     except MemoryError:
         reason = "what responds is no scheduler"
-    # The text may have the address without its scheme.
-    credentials, at, _ = address.rpartition("://")[2].rpartition("@")
-    reason = reason.replace(f"{credentials}{at}", "****@") if at else reason
     message = f"no Dask scheduler can be reached: {reason}"
     hint = _TLS_HINT if scheme == "tls" else _HINT
     raise InputError(message, path=address, hint=hint)
