@@ -91,7 +91,8 @@ def test_only_projects_with_gpu_builds_count() -> None:
     [
         ("torch==2.10.0", "runs"),
         ("torch==2.9.1", None),  # it has only a CPU build
-        ("torch==2.8.0", None),  # there is none
+        ("torch==2.8.0", "unknown"),  # there is none: another index may have it
+        ("torch==2.7.0", "unknown"),
         ("torch>=2.10.0", None),  # a range does not name what it was built with
         ("torch", None),
         ("not a requirement !", None),
@@ -107,10 +108,12 @@ def test_a_build_is_judged_by_the_one_release_that_it_requires(
             Judgement(verdict="runs", cuda=cuda, how="native"),
         ],
         Version("2.9.1"): [Judgement(verdict="cpu")],
+        Version("2.7.0"): [Judgement(verdict="cpu"), UNKNOWN],
     }
     judgement = judge_by_pin(requirement, judged, Environment())
     assert (judgement and judgement.verdict) == verdict
-    if judgement is not None:
+    assert judgement is None or judgement.is_open is (verdict == "unknown")
+    if verdict == "runs" and judgement is not None:
         assert (judgement.cuda, judgement.how) == (cuda, None)
         assert judgement.reasons[0].startswith("it requires torch==2.10.0, which runs")
 

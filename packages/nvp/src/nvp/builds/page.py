@@ -332,8 +332,7 @@ def _visibility_of(
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
-    # Yank even a named build that cannot run: under an exact pin, installers select the
-    # yanked file and print the reason.
+    # Under an exact pin, installers select a yanked file, and print the reason.
     if is_named and not (driver and judgement.verdict == "cannot"):
         return _SHOW
     if backend is not None and backend.is_foreign:
@@ -347,7 +346,8 @@ def _visibility_of(
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
-    if driver and judgement.verdict == "unknown" and by_python[None].steps_back:
+    is_unknown = driver and judgement.verdict == "unknown" and not judgement.is_open
+    if is_unknown and by_python[None].steps_back:
         # The newest release cannot run: yank this build if an older release runs.
         newest = _find_stand_in(build, by_python, steps_back=True)
         if newest is not None:

@@ -46,6 +46,8 @@ class Judgement:
     :param fits: if the limits on a dependency allow only releases that cannot run:
         whether the build accepts one of these releases; otherwise ``None``.
     :param is_silent: whether there is no evidence about the build at all.
+    :param is_open: whether the build runs if the release that it pins does, of which
+        nothing is known: another index may be the cause.
     """
 
     verdict: Verdict
@@ -58,6 +60,7 @@ class Judgement:
     lacking: tuple[ComputeCapability, ...] = ()
     fits: bool | None = None
     is_silent: bool = False
+    is_open: bool = False
 
     @property
     def preference(self) -> tuple[bool, bool, tuple[int, int]]:
@@ -352,28 +355,28 @@ def judge_by_pin(
         does not name the release that the build was built with.
     :param judged: for each release, the judgement of each of its builds.
     :param near: as for `judge`.
-    :returns: ``None`` if no build of that release is known to run.
+    :returns: ``None`` for a range, and if all builds are known not to use a GPU here.
     """
     from ..metadata.requirements import parse_requirement
 
     parsed = parse_requirement(requirement)
     if parsed is None or [s.operator for s in parsed.specifier] != ["=="]:
         return None
-    running = [
-        judgement
-        for version in parsed.specifier.filter(judged, prereleases=True)
-        for judgement in judged[version]
-        if judgement.verdict in ("runs", "partly")
-    ]
-    if not running:
+    pinned = parsed.specifier.filter(judged, prereleases=True)
+    found = [judgement for version in pinned for judgement in judged[version]]
+    running = [each for each in found if each.verdict in ("runs", "partly")]
+    wanted = shown(requirement, 100)[1:-1]
+    if not running and found and all(each.verdict != "unknown" for each in found):
         return None
+    if not running:
+        reason = f"it requires {wanted}, of which nothing is known"
+        return Judgement(verdict="unknown", reasons=(reason,), is_open=True)
     cuda = {judgement.cuda for judgement in running}
     driver = environment.cuda_driver_version
     for capability in environment.compute_capabilities[:1]:
         doubt = driver and _doubt(driver, capability, near)
         if doubt:
             return Judgement(verdict="unknown", reasons=(doubt,))
-    wanted = shown(requirement, 100)[1:-1]
     return Judgement(
         verdict="runs",
         evidence="metadata",

@@ -166,8 +166,8 @@ class Indexes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.all = tuple(indexes)
-        # The index of each file, by the hash of its name and URL, which may be long.
-        self._origins: Aging[int, SimpleRepository] = Aging(_MOST, FOREVER)
+        # The indexes of each file, by the hash of its name and URL, which may be long.
+        self._origins: Aging[int, tuple[SimpleRepository, ...]] = Aging(_MOST, FOREVER)
         self._turns, self._parsing = Turns(_AT_ONCE, _IN_ALL), Turns(1, 1)
         self._late: Aging[object, bool] = Aging(WARNED, MINUTE, clock)
         self._clock = clock
@@ -331,14 +331,21 @@ class Indexes:
         return names, next((why for _, why in found if why), "")
 
     def note(self, index: SimpleRepository, files: Sequence[model.File]) -> None:
-        """Record the index of files; see `origin`."""
-        if len(self.all) > 1:
-            for file in files:
-                self._origins.put(hash((file.filename, file.url)), index)
+        """Record the index of files; see `origins`."""
+        for file in files if len(self.all) > 1 else ():
+            known = self.origins(file)
+            known = known if index in known else (*known, index)
+            self._origins.put(hash((file.filename, file.url)), known)
+
+    def origins(self, file: model.File) -> tuple[SimpleRepository, ...]:
+        """Return the indexes that list a file; an index may list another one's."""
+        return self._origins.get(hash((file.filename, file.url))) or ()
 
     def origin(self, file: model.File) -> SimpleRepository:
-        """Return the index that has a file on its page."""
-        return self._origins.get(hash((file.filename, file.url))) or self.all[0]
+        """Return an index that lists a file: that of the page that is made, if any."""
+        listing, waits = self.origins(file) or self.all, _WAITS.get()
+        own = waits and waits.own
+        return own if own in listing else listing[0]
 
 
 def is_vendor(index: SimpleRepository) -> bool:

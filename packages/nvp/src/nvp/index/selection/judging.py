@@ -68,8 +68,10 @@ _NO_PYTHON: frozenset[int] = frozenset()
 
 _REMEMBERED = 256  # the number of projects whose verdicts are cached for a minute
 
-_Key = tuple[Version, "str | None"]
-"""The key of a build in a release: the version with its label, and the platform."""
+_Key = tuple[Version, "str | None", object]
+"""The key of a build in a release: the version with its label, the platform, and, for a
+required project, the indexes: each may list a wheel to have its METADATA read instead
+of that of the others."""
 
 FindEnvironment = Callable[[], Awaitable[Environment]]
 FindVisible = Callable[[str, "Sequence[Build]"], PageVisibility]
@@ -89,6 +91,7 @@ class PageJudge:
     :param warn: called with a sentence, once for each project with unusable METADATA.
     :param find_visible: finds the visibility of the builds of a required project.
     :param folder_of: returns the backend of a file, from the URL of its index.
+    :param origins: returns the indexes that list a file.
     :param find_inspected: returns cached results of `inspect`.
     :param target: the installation; without it, every wheel is installable.
     :param every_gpu: require builds to run on every GPU of the machine.
@@ -107,6 +110,7 @@ class PageJudge:
         *,
         find_visible: FindVisible = lambda _, each: find_visibility(each, driver=True),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
+        origins: Callable[[model.File], object] = lambda _: None,
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
@@ -119,7 +123,7 @@ class PageJudge:
         self._needs = NeedsReader(read_metadata, warn, patience)
         self._read_page = read_page
         self._find_visible = find_visible
-        self._folder_of = folder_of
+        self._folder_of, self._origins = folder_of, origins
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
@@ -177,7 +181,7 @@ class PageJudge:
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
-            key = wheel.version, wheel.platform
+            key = wheel.version, wheel.platform, asked_by and self._origins(wheel.file)
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
@@ -385,7 +389,9 @@ class PageJudge:
                     return False
             lacking.update(dict.fromkeys(sorted(find_lacking(text, judged)), name))
             near = find_neighbours(project, release, self._platform)
-            by_pin = by_pin or judge_by_pin(text, judged, reading.environment, near)
+            if by_pin is None or by_pin.is_open:
+                found = judge_by_pin(text, judged, reading.environment, near)
+                by_pin = found or by_pin
             return True
 
         for name, text in required.items():

@@ -1,0 +1,93 @@
+"""Another index has no page, or an odd page, of a project that a build requires."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+from packaging.version import Version
+from support.exposed import MACHINE
+from support.label_index import Pages
+from support.loopback import JSON
+
+from nvp.index.http.client import Client
+from nvp.index.selection.component import select
+from nvp.index.selection.options import Selection
+from nvp.index.selection.reader import Reader
+
+LINUX = "manylinux_2_17_x86_64"
+METADATA = {
+    "kern-4.0+cu130": "",
+    "kern-3.0": "torch==9.0",
+    "kern-2.0": "nvidia-cuda-runtime-cu12",
+    "torch-9.0": "nvidia-cuda-runtime-cu12",
+}
+"""The requirement of each wheel of the user's index. There is no torch 9.0."""
+
+HONEST = "https://0.example"
+
+
+def index_of(
+    number: int,
+    requires: Mapping[str, str | None],
+    *,
+    place: str = "",
+    tag: str = "cp311-cp311",
+) -> Pages:
+    """Return an index; a wheel whose requirement is ``None`` has no METADATA."""
+    pages: dict[str, list[dict[str, object]]] = {}
+    contents = {}
+    for wheel, each in requires.items():
+        name, version = wheel.split("-")
+        file_name = f"{wheel}-{tag}-{LINUX}.whl"
+        file = {
+            "filename": file_name,
+            "url": f"{place or f'https://{number}.example'}/{file_name}",
+            "hashes": {},
+            "size": 20_000_000,
+            "core-metadata": each is not None,
+        }
+        pages.setdefault(name, []).append(file)
+        if each is not None:
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            text += f"Requires-Dist: {each}\n" if each else ""
+            contents[f"{file_name}.metadata"] = text
+    documents = {
+        name: json.dumps({"meta": {"api-version": "1.0"}, "name": name, "files": files})
+        for name, files in pages.items()
+    }
+    url = f"https://{number}.example/simple/"
+    return Pages(documents, contents, url=url, kind=JSON)
+
+
+OTHERS = {
+    "no page": index_of(1, {}),
+    "an unreadable page": Pages({"torch": "{"}, url="https://1.example/", kind=JSON),
+    "a newer release": index_of(1, {"torch-9.1": "nvidia-cuda-runtime-cu12"}),
+    "no METADATA": index_of(1, {"torch-9.0": None}, tag="cp310-cp310"),
+    "a build that cannot run": index_of(
+        1, {"torch-9.0": "nvidia-cuda-runtime-cu13"}, tag="cp310-cp310"
+    ),
+    "the same URL": index_of(1, {"torch-9.0": None}, place=HONEST),
+    "the same URL, and a build that cannot run": index_of(
+        1, {"torch-9.0": "nvidia-cuda-runtime-cu13"}, place=HONEST
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_another_index_does_not_decide_about_a_build(
+    other: str, is_first: bool
+) -> None:
+    """It made kern 3.0 unknown or impossible, and pip took the older 2.0."""
+    own = index_of(0, METADATA)
+    sources = [OTHERS[other], own] if is_first else [own, OTHERS[other]]
+    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
+    reader = Reader(Client())
+    found = select(sources, selection=selection, reader=reader, warn=lambda _: None)
+    page = asyncio.run(found[sources.index(own)].get_project_page("kern"))
+    versions = [Version(x.filename.split("-")[1]) for x in page.files if not x.yanked]
+    assert sorted(versions) == [Version("2.0"), Version("3.0")]
