@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import io
 import json
 import re
@@ -12,7 +11,7 @@ import socket
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -400,44 +399,3 @@ def test_a_large_page_that_arrives_slowly_delays_no_other_index(
             waiting.setblocking(False)
             with pytest.raises(BlockingIOError):
                 waiting.recv(1)
-
-
-@pytest.mark.parametrize("status", [403, 404, 406])
-@pytest.mark.parametrize(
-    ("rest", "length", "body"),
-    [
-        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nab", None, b"ab"),
-        # pip 23 does not compare the length.
-        (b"Content-Length: 50\r\n\r\nabc", "4", b"abc"),
-        (b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "3", b"abc"),
-        (b"Content-Length: 3\r\n\r\nabc", "", b""),
-        (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"abc", mtime=0), "", b""),
-        # pip reads a large or slow body to its end.
-        (b"Content-Length: 2000000\r\n\r\n" + bytes(2_000_000), "", b""),
-    ],
-)
-def test_pip_reads_the_body_of_an_error(
-    rest: bytes, length: str | None, body: bytes, status: int
-) -> None:
-    """pip stops if it cannot; uv reads no such body."""
-    head = b"HTTP/1.1 %d X\r\nContent-Type: text/html\r\n" % status
-    with (
-        serve_answers({PAGE: Answer(body=head + rest, fault="raw")}) as server,
-        start(f"{server.url}/simple/") as running,
-    ):
-        place = urlsplit(f"{running.urls[0]}torch/")
-        connection = http.client.HTTPConnection(place.netloc, timeout=20)
-        with closing(connection):
-            connection.request("GET", place.path)
-            reply = connection.getresponse()
-            assert reply.status == status
-            if length == "":
-                assert reply.read().endswith(b"\n")  # a message of this program
-                return
-            assert reply.getheader("Content-Length") == length
-            if (coding := reply.getheader("Content-Encoding")) is not None:
-                assert (coding, reply.read()) == ("gzip", body)
-                return
-            with pytest.raises(http.client.IncompleteRead) as caught:
-                reply.read()
-            assert caught.value.partial[: len(body)] == body

@@ -92,6 +92,13 @@ def test_the_last_page_is_not_sent_because_this_program_is_busy(
     assert bool(warnings) == (version == "1.0")
 
 
+@pytest.mark.parametrize(("age", "left"), [(0, 600), (60, 600), (100, 560), (3600, 0)])
+def test_how_long_a_page_is_used_after_errors(age: float, left: float) -> None:
+    """RFC 5861, section 4: until it has been stale for the given time."""
+    headers = {"cache-control": "max-age=60, stale-if-error=600"}
+    assert kept_pages._lifetime(headers, age)[1] == left
+
+
 class LatePages(Pages):
     """An index that answers after the event; it does not go on without a client."""
 

@@ -33,12 +33,11 @@ import httpx
 
 from ...files import file_state
 from .connecting import basic, connected_host
-from .replies import EARLY_END, OWN, make_reply, unpack, without_frames
+from .replies import EARLY_END, NO_END, OWN, make_reply, unpack, without_frames
 from .threads import call_in_daemon
 from .urls import (
     CompleteResponse,
     Settings,
-    TooLargeError,
     UpstreamError,
     is_plain,
     nearest_url,
@@ -93,32 +92,44 @@ async def send(
         response.extensions["is_odd"] = stream.get_extra_info("is_odd")
     if 400 <= response.status_code < 600:
         await _read_failure(response)
+        await response.aclose()
+        # The stream refers to the response, and would keep it until Python looks for
+        # such cycles.
+        response.stream = httpx.ByteStream(b"")
     return response
 
 
 async def _read_failure(response: httpx.Response) -> None:
-    """Read the body of an error, and keep a body that pip may be unable to read."""
+    """Read the body of an error, and keep a body that pip may be unable to read.
+
+    pip reads the whole body, so the rest of a large or slow one counts as unreadable.
+    """
     raw, more, url = bytearray(), response.extensions, str(response.url)
+    is_whole = False
 
     async def read() -> None:
-        async for chunk in response.aiter_raw():
-            raw.extend(chunk)
-            if len(raw) > _FAILURE:
-                return
+        try:
+            async for chunk in response.aiter_raw():
+                raw.extend(chunk)
+                if len(raw) > _FAILURE:
+                    return
+        except httpx.ReadError as error:
+            if str(without_frames(error)) != NO_END:  # no installer needs that here
+                raise
 
     try:
         await asyncio.wait_for(read(), _SECONDS)
-        if len(raw) <= _FAILURE:
+        is_whole = len(raw) <= _FAILURE
+        if is_whole:
             reply = replace(make_reply(response), raw=bytes(raw))
             await unpack(reply, url, _FAILURE, None)
-    except (asyncio.TimeoutError, TooLargeError) as error:
-        without_frames(error)  # pip may read the rest
-    except UpstreamError:
-        more["raw"] = bytes(raw)
+            return
+    except (asyncio.TimeoutError, UpstreamError) as error:
+        without_frames(error)
     except httpx.HTTPError as error:
-        more["raw"], more["is_whole"] = bytes(raw), False
         if not str(without_frames(error)).startswith(EARLY_END):
             response.headers.pop("content-length", None)
+    more["raw"], more["is_whole"] = bytes(raw), is_whole
 
 
 def authorization_after(response: httpx.Response | None, target: str) -> str | None:

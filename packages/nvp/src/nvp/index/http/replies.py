@@ -61,6 +61,7 @@ _FIELDS, _LARGE = 100, re.compile(rb"\d{20}")
 """The lines of a head that uv (httparse, hyper) accepts, their maximum number, and the
 lengths that may not fit into 64 bits. h11, like pip, accepts more."""
 
+NO_END = "TLS was not closed, so a part may be missing"
 EARLY_END = "peer closed"
 """The text of h11 about a body that ends early. If the body has a length, some versions
 of pip do not notice such an end, but they notice any other failure."""
@@ -107,6 +108,11 @@ class Framing:
     def is_complete(self) -> bool:
         """Whether the message has ended, and no byte follows it."""
         return self._part == "end" and not self._left
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the end of the connection ends the message."""
+        return self._left == math.inf
 
     @property
     def is_in_head(self) -> bool:
@@ -228,8 +234,22 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         data = await self._inner.read(max_bytes, timeout)
         if not data and self._framing.is_in_head:
             raise httpcore.RemoteProtocolError("its head breaks off")
+        if not data and self._framing.ends_with_connection and not self._is_closed():
+            raise httpcore.ReadError(NO_END)
         self._framing.follow(data)
         return data
+
+    def _is_closed(self) -> bool:
+        """Return whether the server has closed TLS, if it is used.
+
+        RFC 8446, section 6.1: "each party MUST send a close_notify alert before
+        closing". Without it, anyone on the network can cut a response. uv stops then.
+        """
+        tls = self._inner.get_extra_info("ssl_object")
+        try:
+            return tls is None or not tls.read(1)
+        except (OSError, ValueError):
+            return False
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send a request, or a part of it."""

@@ -336,12 +336,13 @@ def _lifetime(headers: Mapping[str, str], age: float) -> tuple[float, ...]:
         return ()
     if "no-cache" in found:
         return 0.0, 0.0
-    fresh = _PERIOD
+    fresh, stale = _PERIOD, 0.0
     if "max-age" in found:
-        fresh = max(0.0, _seconds(found["max-age"]) - age)
+        left = _seconds(found["max-age"]) - age
+        fresh, stale = max(0.0, left), max(0.0, -left)
     strict = "must-revalidate" in found
-    after = 0.0 if strict else _seconds(found.get("stale-if-error", ""))
-    return min(fresh, _LONGEST), min(after, _LONGEST)
+    after = 0.0 if strict else _seconds(found.get("stale-if-error", "")) - stale
+    return min(fresh, _LONGEST), max(0.0, min(after, _LONGEST))
 
 
 def _seconds(text: str) -> float:

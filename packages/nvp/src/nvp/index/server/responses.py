@@ -160,7 +160,7 @@ class Failures:
             return self._stop(request, str(error))
         # After a redirect, an installer would take another, unverified file; after 200,
         # the text of the error.
-        if reply and (0 if is_page else 400) <= reply.status < 600:
+        if reply and (is_page or 400 <= reply.status < 600):
             return self._pass_on(reply, error, is_page=is_page)
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         # After 503, as if they could not reach an index, pip retries and uses the next
@@ -175,21 +175,22 @@ class Failures:
     def _pass_on(
         self, reply: CompleteResponse, error: Exception, *, is_page: bool
     ) -> Response:
-        # Installers read the page of any other status, and of one without a location.
         leads = reply.status in _LEADING and "location" in reply.headers
         unread = has_unread_body(reply)
-        has_body = is_page and (unread if reply.status >= 400 else not leads)
+        is_error = 400 <= reply.status < 600
+        # Installers read a page of any other status; uvicorn sends none above 599.
+        status = reply.status if reply.status < 600 else 200
+        has_body = is_page and (unread if is_error else not leads)
         kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
         headers = {key: reply.headers[key] for key in kept if key in reply.headers}
         headers |= {**HEADERS, **_SANDBOX}
         if not has_body:
-            text, status = f"{error}\n", reply.status
-            return PlainTextResponse(text, status_code=status, headers=headers)
+            return PlainTextResponse(f"{error}\n", status_code=status, headers=headers)
         if not reply.is_whole:
             if "content-length" in reply.headers:
                 headers["content-length"] = str(len(reply.raw) + 1)
-            return break_off(reply.raw, error, headers, self.warn, reply.status)
-        return Response(reply.raw, status_code=reply.status, headers=headers)
+            return break_off(reply.raw, error, headers, self.warn, status)
+        return Response(reply.raw, status_code=status, headers=headers)
 
     async def respond_without(self, _: Request, error: Exception) -> Response:
         """Let pip use a page as pip has read it."""
