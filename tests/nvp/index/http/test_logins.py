@@ -23,6 +23,7 @@ from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
+from nvp.index.http.logins import find_netrc, find_others_in_netrc
 from nvp.index.http.urls import Settings, UpstreamError
 from nvp.index.server.places import make_upstream
 
@@ -354,3 +355,38 @@ def test_installers_get_the_same_pages(
         ]
     assert lost == []
     assert 200 in answers
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "others"),
+    [
+        (b"machine h login a password 1", ("a", "1"), [("a", "1")]),
+        # uv replaces bytes that are no UTF-8; other programs ignore such a file.
+        (b"machine h login a password \xe9", ("a", "\ufffd"), [("a", "\ufffd")]),
+        (
+            b"machine x login \xff\nmachine h login a password 1",
+            ("a", "1"),
+            [("a", "1")],
+        ),
+        # requests sends the account, and uv an empty user.
+        (b"machine h account z password 1", ("z", "1"), [("", "1")]),
+        # If the URL has a user, pip 23 sends the login for other servers.
+        (
+            b"default login d password 3\nmachine h login a password 1",
+            ("a", "1"),
+            [("a", "1"), ("d", "3")],
+        ),
+        (b"machine x login a password 1", None, []),
+        (b"machine", None, []),
+    ],
+)
+def test_what_installers_find_in_a_netrc_file(
+    text: bytes,
+    found: tuple[str, str] | None,
+    others: list[tuple[str, str]],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "netrc"
+    path.write_bytes(text)
+    assert find_netrc([str(path)], "http://h/simple/") == found
+    assert find_others_in_netrc([str(path)], "http://h/simple/") == others

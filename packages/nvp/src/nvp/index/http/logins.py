@@ -22,10 +22,13 @@ import asyncio
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from netrc import NetrcParseError, netrc
+from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
@@ -188,17 +191,41 @@ def find_netrc(paths: Iterable[str], url: str) -> Pair | None:
 
     The rules are those of requests, the HTTP library of pip, which ignores errors.
     """
-    if (path := next(filter(os.path.exists, paths), None)) is None:
-        return None
-    try:
-        entry = netrc(path).authenticators(connected_host(url))
-    except (OSError, ValueError, NetrcParseError) as error:
-        logger.debug("%s: cannot be read: %s", path, type(error).__name__)
-        return None
-    if entry is None or not any(entry):
+    found = _read_netrc_file(paths)
+    entry = found and found.authenticators(connected_host(url))
+    if not entry or not any(entry):
         return None
     user, account, password = entry
     return user or account or "", password or ""
+
+
+def find_others_in_netrc(paths: Iterable[str], url: str) -> list[Pair]:
+    """Return the logins that only some installers find in the netrc file for ``url``.
+
+    uv does not send an account as a user. With a user in the URL, pip 23 finds only the
+    default entry.
+    """
+    hosts = found.hosts if (found := _read_netrc_file(paths)) else {}
+    entries = (hosts.get(name) for name in (connected_host(url), "default"))
+    return [(user or "", word or "") for user, _, word in filter(None, entries)]
+
+
+def _read_netrc_file(paths: Iterable[str]) -> netrc | None:
+    if (path := next(filter(os.path.exists, paths), None)) is None:
+        return None
+    try:
+        try:
+            return netrc(path)
+        except UnicodeDecodeError:
+            # uv replaces bytes that are no UTF-8. `netrc` closes what it opens.
+            text = Path(path).read_bytes().decode("utf-8", "replace")
+            with tempfile.TemporaryFile() as file:
+                file.write(text.encode())
+                file.seek(0)
+                return netrc(os.dup(file.fileno()))  # type: ignore[arg-type]
+    except (OSError, ValueError, NetrcParseError) as error:
+        logger.debug("%s: cannot be read: %s", path, type(error).__name__)
+        return None
 
 
 def _headers(pair: Pair | None) -> Sequence[str]:
@@ -362,6 +389,8 @@ class Logins:
         if self._index:
             others |= dict.fromkeys((*_headers(given), *_headers(found)), False)
         if self._index and (before or not self._is_whole(scope)):
+            more = find_others_in_netrc(self._settings.netrc, url) if reads else ()
+            others |= dict.fromkeys(chain.from_iterable(map(_headers, more)), False)
             # After 401, pip sends the user of the URL even without a password.
             user = _headers(given and (given[0], ""))
             others |= dict.fromkeys((after, None, *user), False)
