@@ -347,6 +347,16 @@ def test_a_build_that_not_every_client_can_install_withdraws_no_other() -> None:
     assert shown(find_visibility(page, driver=True)) == found
 
 
+def test_a_release_of_another_index_that_cannot_run() -> None:
+    """It made pip pass over a release of the user's index for an older one."""
+    other = build("9.0+cu130", "cannot")
+    page = [build("1.1", "unknown"), build("1.0+cu126", "runs")]
+    assert shown(find_visibility([other, *page], driver=True)) == {"1.0+cu126"}
+    other = replace(other, file=f"1/{other.file}")
+    found = shown(find_visibility([other, *page], driver=True))
+    assert found == {"1.1", "1.0+cu126"}
+
+
 @given(page=pages(), data=st.data())
 def test_each_client_keeps_a_build_that_runs(
     page: Mapping[str, Build], data: st.DataObject

@@ -53,6 +53,7 @@ def growing(_: Stack) -> Iterator[Finding]:
 def slow(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     find, seconds = getattr(request, "param", (endless, 0.5))
     monkeypatch.setattr(runner, "_SECONDS", seconds)
+    monkeypatch.setattr(runner, "_FOR_CHECKS", -9.0)  # GPU code is still read
     monkeypatch.setattr(runner, "_MEMORY", 50 << 20)
     monkeypatch.setitem(CHECKS, SLOW, CHECKS[SLOW]._replace(find=find))
 
@@ -122,6 +123,46 @@ def test_the_search_leaves_less_time_for_the_checks(
     assert result.code == 3
     text = " ".join(result.err.split())
     assert re.search(r"the checks were stopped after 0\.[12] seconds", text)
+
+
+def test_the_receipt_is_stopped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read all variants again, outside of the limit: `doctor` took 18 seconds."""
+    make_environment(tmp_path, Installed())
+
+    def make(*_: Any, **__: Any) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(runner, "make_receipt", make)
+    monkeypatch.setattr(runner, "_SECONDS", 0.5)
+    words = ["--receipt", str(tmp_path / "receipt.json")]
+    result = run("doctor", "--python", str(tmp_path), *words)
+    assert result.code == 3
+    assert "the receipt was stopped after 0.5 seconds" in " ".join(result.err.split())
+
+
+@pytest.mark.parametrize(("used", "left"), [(0.0, 6.0), (4.0, 3.0), (8.5, 0.0)])
+def test_the_search_leaves_less_time_for_gpu_code(
+    used: float, left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took 13 seconds together."""
+    make_environment(tmp_path, Installed())
+    seconds = iter([0.0, used])
+
+    class Clock:
+        monotonic = staticmethod(time.monotonic)
+
+        @staticmethod
+        def process_time() -> float:
+            return next(seconds, used)
+
+    monkeypatch.setattr(runner, "time", Clock)
+    found = runner.diagnose_installation(
+        str(tmp_path), environment=machine("12.8", "9.0"), is_here=False, environ={}
+    )
+    assert found.stack.reader._seconds == pytest.approx(left)
 
 
 @pytest.mark.usefixtures("slow")

@@ -156,7 +156,7 @@ def doctor(
     :param evidence: workloads to run, and the receipt to write or to compare with; a
         new receipt is the ``receipt`` of the result.
     :return: ``findings`` has the problems, in the order in which to fix them. In the
-        main thread, except on Windows, the checks have 10 seconds of processor time
+        main thread, except on Windows, the checks have 9 seconds of processor time
         and 200 MiB: if a limit is reached, ``unfinished`` is an error that names the
         remaining checks.
     :raises UsageError: there is no such interpreter or environment, or ``evidence`` has

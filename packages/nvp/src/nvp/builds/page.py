@@ -57,6 +57,11 @@ class Build:
         return unknown and self.backend is None
 
     @property
+    def index(self) -> str:
+        """The number of the index, or an empty text for the index of the page."""
+        return self.file.rpartition("/")[0]
+
+    @property
     def release(self) -> Version:
         """The version without its label."""
         return without_label(self.version)
@@ -111,7 +116,6 @@ def find_visibility(
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
-    :param driver: whether the machine has an NVIDIA driver.
     :param named: local version labels that the user pinned, such as ``xpu``. Their
         builds are shown unless they cannot run.
     :param label: the label that the user requested. On a page with this label, its
@@ -127,15 +131,17 @@ def find_visibility(
     for build in builds:
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
-    # Compare only builds that the installer could select.
     left = [build for build in every if not build.withdrawn] or every
     candidates = [build for build in left if build.pythons] or left
     by_python = _find_known(releases)
+    # The newest release of an index may run if that of another one cannot.
+    by_index = {x: _find_known(releases, x) for x in {b.index for b in every}}
     newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
     files: dict[str, Visibility] = {}
     backends: dict[Version, Backend] = {}
+    decide = partial(_visibility_of, driver=driver, named=named)
     for release, group in releases.items():
         able = [build for build in group if build.pythons] or group
         choose = partial(_choose, driver=driver, follow=(follow or {}).get(release))
@@ -151,14 +157,9 @@ def find_visibility(
             own = [choices[python] for python in build.pythons or (None,)]
             label_of = build.backend and build.backend.label
             same = (c for c in own if c is None or c.label == label_of)
-            files[build.file] = _visibility_of(
-                build,
-                next(same, own[-1]),
-                by_python,
-                driver=driver,
-                named=named,
-                plain=bool(plain) and build.pythons <= with_plain,
-            )
+            is_plain = bool(plain) and build.pythons <= with_plain
+            runs = by_python, by_index[build.index]
+            files[build.file] = decide(build, next(same, own[-1]), *runs, is_plain)
     final = [build for build in left if not build.version.is_prerelease]
     actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
     if newest is None or not _is_any_shown(files, final or left):
@@ -202,7 +203,7 @@ class _Known(NamedTuple):
 
 
 def _find_known(
-    releases: Mapping[Version, Sequence[Build]],
+    releases: Mapping[Version, Sequence[Build]], index: str | None = None
 ) -> Mapping[int | None, _Known]:
     """Find the newest release that runs on each Python, or, keyed ``None``, on any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
@@ -210,7 +211,8 @@ def _find_known(
     for release in sorted(releases, reverse=True):
         verdicts: dict[int | None, set[str]] = {}
         for build in releases[release]:
-            if is_installable and not build.pythons:
+            is_other = index not in (None, build.index)
+            if is_other or (is_installable and not build.pythons):
                 continue
             for python in (*build.pythons, None):
                 verdicts.setdefault(python, set()).add(build.judgement.verdict)
@@ -237,8 +239,7 @@ def _find_stand_in(
     pythons = [every[python] for python in build.pythons or (None,)]
     if not all(known.newest for known in pythons):
         return None
-    release = build.release
-    older = [item for item in pythons if item.newest and item.newest < release]
+    older = [x for x in pythons if x.newest and x.newest < build.release]
     if steps_back and not any(item.steps_back for item in older):
         return None
     return max((item.newest for item in older if item.newest), default=None)
@@ -325,10 +326,11 @@ def _visibility_of(
     build: Build,
     choice: Backend | None,
     by_python: Mapping[int | None, _Known],
+    own: Mapping[int | None, _Known],
+    plain: bool,
     *,
     driver: bool,
     named: Collection[str],
-    plain: bool,
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
@@ -347,9 +349,8 @@ def _visibility_of(
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     is_unknown = driver and judgement.verdict == "unknown" and not judgement.is_open
-    if is_unknown and by_python[None].steps_back:
-        # The newest release cannot run: yank this build if an older release runs.
-        newest = _find_stand_in(build, by_python, steps_back=True)
+    if is_unknown and own[None].steps_back:
+        newest = _find_stand_in(build, own, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
             return Visibility(action="yank", reason=reason)
@@ -421,7 +422,6 @@ def find_visibility_elsewhere(
     release has wheels for this machine, but none is shown, its other wheels are not
     shown either.
 
-    :param here: the wheels that this machine can install.
     :param visibilities: the visibility of these wheels, keyed by file name.
     :returns: the visibility of the wheels ``elsewhere``, keyed by file name.
     """

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -39,11 +40,15 @@ from .workloads import (
 logger = logging.getLogger(__name__)
 
 _SECONDS = 9.0
-"""The processor time of the search and all checks together. An environment of 113
-distributions with 8,900 files needs 0.1 seconds."""
+"""The processor time of the search, all checks and the receipt together. An environment
+of 113 distributions with 8,900 files needs 0.1 seconds."""
+
+_FOR_CHECKS = 2.0  # the seconds that reading GPU code leaves
 
 _MEMORY = 200 << 20
 """The memory of all checks together, in bytes."""
+
+_FOR_RECEIPT = 50 << 20  # the memory of the receipt in bytes
 
 _MOST_NOTES = 500
 """The maximum number of notes about unreadable files."""
@@ -63,6 +68,7 @@ class Diagnosis:
     :param workloads: the results of the workloads.
     :param receipt: the receipt of the stack; ``None`` if not requested.
     :param unfinished: why not all checks were run; ``None`` if all were.
+    :param used: the processor time of the search and the checks, in seconds.
     """
 
     stack: Stack
@@ -73,6 +79,7 @@ class Diagnosis:
     workloads: tuple[Mapping[str, Any], ...] = ()
     receipt: Mapping[str, object] | None = None
     unfinished: InputError | None = None
+    used: float = 0.0
 
     @property
     def has_errors(self) -> bool:
@@ -146,18 +153,20 @@ def diagnose_installation(
         ", ".join(installation.folders),
     )
     folder = None if cache is None else os.path.join(cache, "installed")
+    used = time.process_time() - started
+    most = max(0.0, _SECONDS - used - _FOR_CHECKS)
     stack = Stack(
         environment=environment,
         installation=installation,
         distributions=distributions,
-        reader=CodeReader(folder, jobs=jobs, watch=watch),
+        reader=CodeReader(folder, jobs=jobs, watch=watch, most=most),
         environ=environ,
         is_here=is_here,
         root=system_root(environ),
         machine_options=machine_options,
         everything=everything,
     )
-    diagnosis = diagnose(stack, used=time.process_time() - started)
+    diagnosis = diagnose(stack, used=used)
     if live is None or diagnosis.unfinished is not None:
         return diagnosis
     return prove_live(diagnosis, live)
@@ -176,9 +185,11 @@ def diagnose(stack: Stack, *, used: float = 0.0) -> Diagnosis:
     findings: list[Finding] = []
     checks = sorted(CHECKS.items())
     waiting = {code: check.find for code, check in checks if check.find is not None}
+    started = time.process_time() - used
     try:
         with limited(max(round(_SECONDS - used, 1), 0.1), _MEMORY):
-            return _diagnose(stack, findings, waiting)
+            diagnosis = _diagnose(stack, findings, waiting)
+        return replace(diagnosis, used=time.process_time() - started)
     except StoppedError as error:
         unfinished = InputError(
             f"the checks were stopped {error}; "
@@ -351,14 +362,22 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     ]
     receipt: Receipt | None = None
     if evidence.with_receipt or against is not None:
-        receipt = make_receipt(
-            stack,
-            toolchain=diagnosis.toolchain,
-            live=diagnosis.live,
-            workloads=records,
-            reasons=reasons,
-            earlier=against,
-        )
+        make = partial(make_receipt, stack, toolchain=diagnosis.toolchain)
+        try:
+            with limited(max(round(_SECONDS - diagnosis.used, 1), 0.5), _FOR_RECEIPT):
+                receipt = make(
+                    live=diagnosis.live,
+                    workloads=records,
+                    reasons=reasons,
+                    earlier=against,
+                )
+        except StoppedError as error:
+            raise InputError(
+                f"the receipt was stopped {error}",
+                path=stack.installation.prefix,
+                hint="look for a distribution with a huge variant.json, or torch with "
+                "millions of symbols",
+            ) from None
         if against is not None:
             found = find_differences(compare(against, receipt))
             differences = _first("ND701", found, notes)

@@ -118,6 +118,7 @@ class CodeReader:
     :param folder: the cache directory; ``None`` disables the cache.
     :param jobs: the number of files to read at the same time.
     :param watch: see `Watch`.
+    :param most: the processor time that is left, in seconds.
     """
 
     def __init__(
@@ -126,12 +127,13 @@ class CodeReader:
         *,
         jobs: int = 1,
         watch: Watch | None = None,
+        most: float = _SECONDS,
     ) -> None:
         self.folder = folder
         self._jobs = jobs
         # All distributions share the budget and the seconds.
         self._budget = Budget(_PARTS)
-        self._seconds = _SECONDS
+        self._seconds = min(_SECONDS, most)
         self._watch = watch or (lambda _: contextlib.nullcontext())
 
     def read(self, distribution: Distribution) -> WheelReport | None:

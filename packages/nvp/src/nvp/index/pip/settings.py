@@ -217,7 +217,9 @@ def _ask_keyring(
         try:
             words = [program, "get", place, own[0]]
             with started(words, end, env=environ, mark=None, **streams) as process:
-                password = process.communicate(timeout=_TIMEOUT)[0].decode().rstrip()
+                password = (
+                    process.communicate(timeout=_TIMEOUT)[0].decode().rstrip("\r\n")
+                )
         except (OSError, ValueError, subprocess.SubprocessError):
             return None
         if password and process.returncode == 0:

@@ -339,7 +339,8 @@ class Indexes:
 
     def origins(self, file: model.File) -> tuple[SimpleRepository, ...]:
         """Return the indexes that list a file; an index may list another one's."""
-        return self._origins.get(hash((file.filename, file.url))) or ()
+        known = self._origins.get(hash((file.filename, file.url)))
+        return known or (self.all if len(self.all) == 1 else ())
 
     def origin(self, file: model.File) -> SimpleRepository:
         """Return an index that lists a file: that of the page that is made, if any."""

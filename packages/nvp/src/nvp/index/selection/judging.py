@@ -110,7 +110,7 @@ class PageJudge:
         *,
         find_visible: FindVisible = lambda _, each: find_visibility(each, driver=True),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
-        origins: Callable[[model.File], object] = lambda _: None,
+        origins: Callable[[model.File], object] = lambda _: "all",
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
@@ -181,7 +181,9 @@ class PageJudge:
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
-            key = wheel.version, wheel.platform, asked_by and self._origins(wheel.file)
+            # A file whose indexes are forgotten is judged alone.
+            listing = asked_by and (self._origins(wheel.file) or wheel.file.url)
+            key = wheel.version, wheel.platform, listing
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
