@@ -316,8 +316,8 @@ def _parse(
     reply: CompleteResponse, project: str, broken: UpstreamError | None = None
 ) -> model.ProjectDetail:
     """Parse a page. An error contains the reply, which an installer may understand."""
-    if isinstance(reply, OddReply):  # uv stops, and pip reads the page itself
-        kind = "a reply with an odd head"
+    kind = reply.headers.get("content-type", "")
+    kind = "a reply with an odd head" if isinstance(reply, OddReply) else kind
     try:
         page = parse_page(reply.body, kind, reply.url, project, exact=True)
         return mark(page, reply, broken)
