@@ -390,3 +390,18 @@ def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
     shown = show(indexes, None, {})
     if any(map(has_final, alone)):
         assert has_final(shown)
+
+
+@pytest.mark.parametrize("newest", ["3.0+cu130", "3.0+cu126"])
+@pytest.mark.parametrize("known", [True, False])
+def test_another_index_withdraws_a_file_of_an_old_release(
+    newest: str, known: bool
+) -> None:
+    """It chose the release: neither the newest one nor the newest one that runs."""
+    own = [wheel(newest), wheel("2.0+cu130"), wheel("1.0+cu126")]
+    other = [wheel("2.0", yanked=True, tag="cp311-cp311-win_amd64")]
+    for pages in ([own, other], [other, own]):
+        alone, behind = compare(pages, known=known)
+        assert alone == behind == own[0]
+    _, behind = compare([own], known=known)
+    assert behind == (own[0] if newest == "3.0+cu126" else own[2])

@@ -8,7 +8,7 @@ reason; a *hidden* file is not on the page.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
@@ -83,7 +83,7 @@ class Visibility:
     reason: str = ""
 
 
-_SHOW = Visibility(action="show")
+SHOW = Visibility(action="show")
 _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
 
 
@@ -166,7 +166,7 @@ def find_visibility(
         _show_last_resorts(files, candidates, actions)
     elif early and not has_plain:
         # Not for each Python: uv and Poetry would lock a release that cannot run.
-        known = {(files[x.file] == _SHOW, x.file.rpartition("/")[2]) for x in every}
+        known = {(files[x.file] == SHOW, x.file.rpartition("/")[2]) for x in every}
         hidden = {x for _, x in known if (True, x) not in known}  # on every index
         left_for = (x for x, names in early.items() if not hidden.issuperset(names))
         pythons = frozenset[int]().union(*left_for)
@@ -185,8 +185,8 @@ def find_visibility(
             has_plain=has_plain,
             early=early,
         )
-        files |= {name: each for name, each in again.files.items() if each == _SHOW}
-        files |= {x.file: _SHOW for x in unsure if x.judgement.verdict in RUNNING}
+        files |= {name: each for name, each in again.files.items() if each == SHOW}
+        files |= {x.file: SHOW for x in unsure if x.judgement.verdict in RUNNING}
     note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
@@ -273,7 +273,7 @@ def _show_last_resorts(
             for build in group:
                 is_left = not shown.issuperset(build.pythons or (None,))
                 if is_left and files[build.file].action == action:
-                    files[build.file] = _SHOW
+                    files[build.file] = SHOW
 
 
 def _by_label(
@@ -288,7 +288,7 @@ def _by_label(
             reason = other if is_other else "; ".join(build.judgement.reasons)
             files[build.file] = Visibility(action="hide", reason=reason)
         else:
-            files[build.file] = _SHOW
+            files[build.file] = SHOW
             if build.backend is not None:
                 backends[build.release] = build.backend
     return PageVisibility(files=files, newest=newest, backends=backends)
@@ -336,7 +336,7 @@ def _visibility_of(
     is_named = build.version.local is not None and build.version.local in named
     # Under an exact pin, installers select a yanked file, and print the reason.
     if is_named and not (driver and judgement.verdict == "cannot"):
-        return _SHOW
+        return SHOW
     if backend is not None and backend.is_foreign:
         if driver:
             # Hide the file instead of yanking it: under an exact pin, pip selects the
@@ -345,7 +345,7 @@ def _visibility_of(
         if choice is not None:
             reason = f"+{choice.label} is for any machine"
             return Visibility(action="yank", reason=reason)
-        return _SHOW
+        return SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     is_unknown = driver and judgement.verdict == "unknown" and not judgement.is_open
@@ -355,7 +355,7 @@ def _visibility_of(
             reason = f"it is not known to run here, as {newest} is"
             return Visibility(action="yank", reason=reason)
     if backend is None:
-        return _SHOW
+        return SHOW
     if choice is not None and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Visibility(action="yank", reason=reason)
@@ -368,7 +368,7 @@ def _visibility_of(
         # Otherwise installers prefer the CPU build, because its version has a label.
         reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
-    return _SHOW
+    return SHOW
 
 
 def _note(builds: Sequence[Build]) -> str | None:
@@ -378,31 +378,6 @@ def _note(builds: Sequence[Build]) -> str | None:
         return None
     reasons = "; ".join(max(refused, key=lambda x: x.version).judgement.reasons)
     return f"the GPU will not be used: no release has a build that runs; {reasons}"
-
-
-def find_exposed(
-    files: Mapping[str, Visibility],
-    releases: Mapping[str, Version],
-    withdrawn: Set[Version],
-) -> dict[str, Visibility]:
-    """Return the files that may not be yanked or hidden, with their visibility.
-
-    Installers take a file that its index yanked only if a pin fits no other file, and
-    pip takes a pre-release only if no final release fits. Which files fit depends on
-    the installer, so the rules are the same for every platform and Python.
-
-    :param releases: the releases of all files on all indexes of the user.
-    :param withdrawn: the releases with a file that its index yanked.
-    """
-    early = any(release.is_prerelease for release in releases.values())
-    changed: dict[str, Visibility] = {}
-    for file in files.keys() & releases.keys():
-        each, release = files[file], releases[file]
-        if release in withdrawn:
-            changed[file] = _SHOW
-        elif early and each.action == "hide" and not release.is_prerelease:
-            changed[file] = replace(each, action="yank")
-    return changed
 
 
 def find_visibility_elsewhere(
@@ -437,10 +412,10 @@ def find_visibility_elsewhere(
     has_final = _is_any_shown(visibilities, final)
     has_final = has_final or all(x.version.is_prerelease for x in elsewhere)
     for build in elsewhere:
-        each = releases.get(build.release, _SHOW)
+        each = releases.get(build.release, SHOW)
         if each.action == "show":
             # A shown release may have builds that are not shown: also compare labels.
-            each = versions.get(build.version, _SHOW)
+            each = versions.get(build.version, SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and has_final and build.version not in versions:
             # Hide the build for other platforms too: under an exact pin, pip and uv

@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +28,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
-from ...builds.page import Build
+from ...builds.page import SHOW, Build, Visibility
 from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
 from ..http.threads import Share, Turns, in_thread
@@ -347,6 +355,42 @@ class Indexes:
         listing, waits = self.origins(file) or self.all, _WAITS.get()
         own = waits and waits.own
         return own if own in listing else listing[0]
+
+
+def find_exposed(
+    files: Mapping[str, Visibility],
+    releases: Mapping[str, Version],
+    withdrawn: Set[Version],
+    builds: Sequence[Build],
+) -> dict[str, Visibility]:
+    """Return the files that may not be yanked or hidden, with their visibility.
+
+    Installers take a file that its index yanked only if a pin fits no other file, and
+    pip takes a pre-release only if no final release fits. Which files fit depends on
+    the installer, so the rules are the same for every platform and Python.
+
+    :param releases: the releases of all files on all indexes of the user.
+    :param withdrawn: the releases with a file that its index yanked.
+    :param builds: the builds of the page. A release that another index has withdrawn is
+        shown with all newer ones where it would be the newest one that is shown.
+    """
+    own = {build.release for build in builds if build.withdrawn}
+    exposed = set(withdrawn)
+    for release in withdrawn - own:
+        there = [build for build in builds if build.release >= release]
+        shown = [x for x in there if files.get(x.file, SHOW).action == "show"]
+        left = frozenset[int]().union(*(build.pythons for build in shown))
+        if any(x.release == release and x.pythons - left for x in there):
+            exposed.update(build.release for build in there)
+    early = any(release.is_prerelease for release in releases.values())
+    changed: dict[str, Visibility] = {}
+    for file in files.keys() & releases.keys():
+        each, release = files[file], releases[file]
+        if release in exposed:
+            changed[file] = SHOW
+        elif early and each.action == "hide" and not release.is_prerelease:
+            changed[file] = replace(each, action="yank")
+    return changed
 
 
 def is_vendor(index: SimpleRepository) -> bool:

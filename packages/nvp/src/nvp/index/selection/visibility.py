@@ -27,7 +27,6 @@ from ...builds.page import (
     Build,
     PageVisibility,
     Visibility,
-    find_exposed,
     find_visibility,
     find_visibility_elsewhere,
 )
@@ -43,6 +42,7 @@ from .indexes import (
     Indexes,
     LateError,
     Part,
+    find_exposed,
     folder_of_index,
     state_of,
 )
@@ -218,8 +218,8 @@ class BuildJudge:
         if why and not is_asked:
             by_file = {}  # the files of the other index may be exposed
             self._warn_of(project, why)
-        exposed = partial(self._find_exposed, project, everywhere, is_asked=is_asked)
-        by_file |= await in_thread(exposed, by_file)
+        exposed = partial(self._find_exposed, project, everywhere, ours)
+        by_file |= await in_thread(exposed, by_file, is_asked=is_asked)
         visibility = replace(visibility, files=by_file)
         for name, each in by_file.items():
             if each.action != "show":
@@ -358,6 +358,7 @@ class BuildJudge:
         self,
         project: str,
         listed: Sequence[model.File],
+        builds: Sequence[Build],
         files: Mapping[str, Visibility],
         *,
         is_asked: bool,
@@ -375,7 +376,7 @@ class BuildJudge:
                 releases[file.filename] = release
                 if is_yanked(file) and not is_asked:
                     withdrawn.add(release)
-        return find_exposed(files, releases, withdrawn)
+        return find_exposed(files, releases, withdrawn, builds)
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
         """Find the visibility of required builds on a machine with a driver."""
