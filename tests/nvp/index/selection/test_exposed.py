@@ -405,3 +405,7 @@ def test_another_index_withdraws_a_file_of_an_old_release(
         assert alone == behind == own[0]
     _, behind = compare([own], known=known)
     assert behind == (own[0] if newest == "3.0+cu126" else own[2])
+    # A build of the same release that runs is no other case.
+    own[1:1] = [wheel("2.0")]
+    alone, behind = compare([own, other], known=known)
+    assert alone == behind == own[0]

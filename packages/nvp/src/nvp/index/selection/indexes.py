@@ -371,17 +371,18 @@ def find_exposed(
 
     :param releases: the releases of all files on all indexes of the user.
     :param withdrawn: the releases with a file that its index yanked.
-    :param builds: the builds of the page. A release that another index has withdrawn is
-        shown with all newer ones where it would be the newest one that is shown.
+    :param builds: the builds of the page. A build of a release that another index has
+        withdrawn is shown with all newer ones where it would be the newest one.
     """
-    own = {build.release for build in builds if build.withdrawn}
-    exposed = set(withdrawn)
-    for release in withdrawn - own:
-        there = [build for build in builds if build.release >= release]
-        shown = [x for x in there if files.get(x.file, SHOW).action == "show"]
-        left = frozenset[int]().union(*(build.pythons for build in shown))
-        if any(x.release == release and x.pythons - left for x in there):
-            exposed.update(build.release for build in there)
+    chosen = withdrawn - {build.release for build in builds if build.withdrawn}
+    left, least = frozenset[int](), None
+    for build in sorted(builds, key=lambda build: build.version, reverse=True):
+        if files.get(build.file, SHOW).action == "show":
+            left |= build.pythons
+        elif build.release in chosen and build.pythons - left:
+            least = build.release
+    newer = {x.release for x in builds if least is not None and x.release >= least}
+    exposed = newer.union(withdrawn)
     early = any(release.is_prerelease for release in releases.values())
     changed: dict[str, Visibility] = {}
     for file in files.keys() & releases.keys():
