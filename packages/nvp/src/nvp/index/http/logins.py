@@ -28,11 +28,12 @@ from copy import copy
 from dataclasses import replace
 from itertools import chain
 from netrc import NetrcParseError, netrc
-from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
 import httpx
+
+from nvidia_variant_provider.strict_json import open_regular
 
 from ...files import file_state
 from .connecting import basic, connected_host
@@ -218,9 +219,8 @@ def _read_netrc_file(paths: Iterable[str]) -> netrc | None:
             return netrc(path)
         except UnicodeDecodeError:
             # uv replaces bytes that are no UTF-8. `netrc` closes what it opens.
-            text = Path(path).read_bytes().decode("utf-8", "replace")
-            with tempfile.TemporaryFile() as file:
-                file.write(text.encode())
+            with open_regular(path) as found, tempfile.TemporaryFile() as file:
+                file.write(found.read().decode("utf-8", "replace").encode())
                 file.seek(0)
                 return netrc(os.dup(file.fileno()))  # type: ignore[arg-type]
     except (OSError, ValueError, NetrcParseError) as error:
