@@ -346,12 +346,3 @@ def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
     outcome = provider(*words, environ=os.environ)
     assert outcome.code == 3
     assert len(outcome.err.splitlines()) == 1
-
-
-def test_the_password_of_an_address_is_not_printed(tmp_path: Path) -> None:
-    """distributed quotes the address without its scheme."""
-    address = "tcp://user:s3cret@127.0.0.1:1"
-    words = ("census", tmp_path, "-o", tmp_path / "census.sqlite", "--dask", address)
-    outcome = provider(*words, environ=os.environ)
-    assert outcome.code == 3
-    assert "s3cret" not in outcome.err

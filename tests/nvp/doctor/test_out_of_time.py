@@ -87,19 +87,24 @@ def test_a_check_that_takes_too_much_is_stopped(
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
-def test_the_search_for_the_environment_is_stopped(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_environment(tmp_path, Installed())
-    monkeypatch.setattr(runner, "_SECONDS", 0.2)
+def search_for(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search for the environment take processor time."""
 
     def find(*given: Any) -> Any:
-        latest = time.process_time() + 2
+        latest = time.process_time() + seconds
         while time.process_time() < latest:
             pass
         return find_installation(*given)
 
     monkeypatch.setattr(runner, "find_installation", find)
+
+
+def test_the_search_for_the_environment_is_stopped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_environment(tmp_path, Installed())
+    monkeypatch.setattr(runner, "_SECONDS", 0.2)
+    search_for(2, monkeypatch)
     result = run("doctor", "--python", str(tmp_path))
     assert result.code == 3
     assert "distributions was stopped after 0.2 seconds" in " ".join(result.err.split())
@@ -111,14 +116,7 @@ def test_the_search_leaves_less_time_for_the_checks(
 ) -> None:
     """A search and checks of ten seconds each took twenty."""
     make_environment(tmp_path, Installed())
-
-    def find(*given: Any) -> Any:
-        latest = time.process_time() + 0.3
-        while time.process_time() < latest:
-            pass
-        return find_installation(*given)
-
-    monkeypatch.setattr(runner, "find_installation", find)
+    search_for(0.3, monkeypatch)
     result = run("doctor", "--python", str(tmp_path))
     assert result.code == 3
     text = " ".join(result.err.split())

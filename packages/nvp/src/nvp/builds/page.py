@@ -116,6 +116,7 @@ def find_visibility(
 ) -> PageVisibility:
     """Decide which builds of a project an installer sees.
 
+    :param driver: whether the machine has an NVIDIA driver.
     :param named: local version labels that the user pinned, such as ``xpu``. Their
         builds are shown unless they cannot run.
     :param label: the label that the user requested. On a page with this label, its
@@ -131,17 +132,20 @@ def find_visibility(
     for build in builds:
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
+    # Compare only builds that the installer could select.
     left = [build for build in every if not build.withdrawn] or every
     candidates = [build for build in left if build.pythons] or left
     by_python = _find_known(releases)
-    # The newest release of an index may run if that of another one cannot.
-    by_index = {x: _find_known(releases, x) for x in {b.index for b in every}}
+    # Releases of another index do not show that the newest one of this one cannot run.
+    indexes = {build.index for build in every}
+    by_index = dict.fromkeys(indexes, by_python)
+    if len(indexes) > 1:
+        by_index = {index: _find_known(releases, index) for index in indexes}
     newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
     files: dict[str, Visibility] = {}
     backends: dict[Version, Backend] = {}
-    decide = partial(_visibility_of, driver=driver, named=named)
     for release, group in releases.items():
         able = [build for build in group if build.pythons] or group
         choose = partial(_choose, driver=driver, follow=(follow or {}).get(release))
@@ -157,9 +161,15 @@ def find_visibility(
             own = [choices[python] for python in build.pythons or (None,)]
             label_of = build.backend and build.backend.label
             same = (c for c in own if c is None or c.label == label_of)
-            is_plain = bool(plain) and build.pythons <= with_plain
-            runs = by_python, by_index[build.index]
-            files[build.file] = decide(build, next(same, own[-1]), *runs, is_plain)
+            files[build.file] = _visibility_of(
+                build,
+                next(same, own[-1]),
+                by_python,
+                by_index[build.index],
+                driver=driver,
+                named=named,
+                plain=bool(plain) and build.pythons <= with_plain,
+            )
     final = [build for build in left if not build.version.is_prerelease]
     actions: tuple[Action, ...] = ("yank",) if has_plain else ("yank", "hide")
     if newest is None or not _is_any_shown(files, final or left):
@@ -327,14 +337,15 @@ def _visibility_of(
     choice: Backend | None,
     by_python: Mapping[int | None, _Known],
     own: Mapping[int | None, _Known],
-    plain: bool,
     *,
     driver: bool,
     named: Collection[str],
+    plain: bool,
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
-    # Under an exact pin, installers select a yanked file, and print the reason.
+    # Yank even a named build that cannot run: under an exact pin, installers select the
+    # yanked file and print the reason.
     if is_named and not (driver and judgement.verdict == "cannot"):
         return SHOW
     if backend is not None and backend.is_foreign:
@@ -350,6 +361,7 @@ def _visibility_of(
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     is_unknown = driver and judgement.verdict == "unknown" and not judgement.is_open
     if is_unknown and own[None].steps_back:
+        # The newest release cannot run: yank this build if an older release runs.
         newest = _find_stand_in(build, own, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"

@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -362,10 +361,11 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     ]
     receipt: Receipt | None = None
     if evidence.with_receipt or against is not None:
-        make = partial(make_receipt, stack, toolchain=diagnosis.toolchain)
         try:
             with limited(max(round(_SECONDS - diagnosis.used, 1), 0.5), _FOR_RECEIPT):
-                receipt = make(
+                receipt = make_receipt(
+                    stack,
+                    toolchain=diagnosis.toolchain,
                     live=diagnosis.live,
                     workloads=records,
                     reasons=reasons,
