@@ -62,6 +62,16 @@ def index_of(
     return Pages(documents, contents, url=url, kind=JSON)
 
 
+def find_shown(own: Pages, other: Pages, is_first: bool) -> list[Version]:
+    """Return the versions of kern that are shown on ``own``."""
+    sources = [other, own] if is_first else [own, other]
+    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
+    reader = Reader(Client())
+    found = select(sources, selection=selection, reader=reader, warn=lambda _: None)
+    page = asyncio.run(found[sources.index(own)].get_project_page("kern"))
+    return sorted(Version(x.filename.split("-")[1]) for x in page.files if not x.yanked)
+
+
 OTHERS = {
     "no page": index_of(1, {}),
     "an unreadable page": Pages({"torch": "{"}, url="https://1.example/", kind=JSON),
@@ -83,11 +93,29 @@ def test_another_index_does_not_decide_about_a_build(
     other: str, is_first: bool
 ) -> None:
     """It made kern 3.0 unknown or impossible, and pip took the older 2.0."""
-    own = index_of(0, METADATA)
-    sources = [OTHERS[other], own] if is_first else [own, OTHERS[other]]
-    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
-    reader = Reader(Client())
-    found = select(sources, selection=selection, reader=reader, warn=lambda _: None)
-    page = asyncio.run(found[sources.index(own)].get_project_page("kern"))
-    versions = [Version(x.filename.split("-")[1]) for x in page.files if not x.yanked]
-    assert sorted(versions) == [Version("2.0"), Version("3.0")]
+    versions = find_shown(index_of(0, METADATA), OTHERS[other], is_first)
+    assert versions == [Version("2.0"), Version("3.0")]
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "shown"),
+    [
+        pytest.param(
+            {"torchao-9.1+cpu": ""}, {"torchao-9.0+cu126": ""}, ["2.0"], id="own"
+        ),
+        pytest.param(
+            {"torchao-9.0+cu126": ""}, {"torchao-9.1+cpu": ""}, [], id="another"
+        ),
+        pytest.param(
+            {"torchao-9.1+cpu": "", "torchao-9.0+cu126": ""}, {}, [], id="one index"
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_build_may_require_a_cpu_build_of_its_own_index(
+    own: Mapping[str, str], other: Mapping[str, str], shown: list[str], is_first: bool
+) -> None:
+    """A GPU build of another index made kern 2.0 impossible, and pip took 1.0."""
+    kern = {"kern-2.0": "torchao==9.1", "kern-1.0+cu126": ""}
+    versions = find_shown(index_of(0, {**kern, **own}), index_of(1, other), is_first)
+    assert versions == [*map(Version, ["1.0+cu126", *shown])]

@@ -194,6 +194,12 @@ class Indexes:
             _WAITS.reset(token)
 
     @property
+    def own(self) -> SimpleRepository | None:
+        """The index whose page is made."""
+        waits = _WAITS.get()
+        return waits.own if waits else None
+
+    @property
     def is_late(self) -> bool:
         """Whether another index was late for the page that is made."""
         waits = _WAITS.get()
@@ -352,8 +358,7 @@ class Indexes:
 
     def origin(self, file: model.File) -> SimpleRepository:
         """Return an index that lists a file: that of the page that is made, if any."""
-        listing, waits = self.origins(file) or self.all, _WAITS.get()
-        own = waits and waits.own
+        listing, own = self.origins(file) or self.all, self.own
         return own if own in listing else listing[0]
 
 

@@ -92,6 +92,7 @@ class PageJudge:
     :param find_visible: finds the visibility of the builds of a required project.
     :param folder_of: returns the backend of a file, from the URL of its index.
     :param origins: returns the indexes that list a file.
+    :param find_own: returns the index whose page is made.
     :param find_inspected: returns cached results of `inspect`.
     :param target: the installation; without it, every wheel is installable.
     :param every_gpu: require builds to run on every GPU of the machine.
@@ -110,7 +111,8 @@ class PageJudge:
         *,
         find_visible: FindVisible = lambda _, each: find_visibility(each, driver=True),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
-        origins: Callable[[model.File], object] = lambda _: "all",
+        origins: Callable[[model.File], Sequence[object]] = lambda _: ("all",),
+        find_own: Callable[[], object] = lambda: "all",
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
@@ -123,14 +125,14 @@ class PageJudge:
         self._needs = NeedsReader(read_metadata, warn, patience)
         self._read_page = read_page
         self._find_visible = find_visible
-        self._folder_of, self._origins = folder_of, origins
+        self._folder_of, self._origins, self._find_own = folder_of, origins, find_own
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
         self._limits = limits or Limits()
         self._patience = patience
         # Verdicts expire: an index that failed may answer again, or have new releases.
-        self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
+        self._judged: Aging[object, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED,
             MINUTE,
             clock,
@@ -217,9 +219,8 @@ class PageJudge:
                 # Consider a platform-independent wheel only if there is evidence.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
-                if not (anywhere or group[0].platform == self._platform):
-                    continue
-                if judgement.fits is False:
+                is_ours = anywhere or group[0].platform == self._platform
+                if not is_ours or judgement.fits is False:
                     continue
                 if verdict == "cannot" and not judgement.fits:
                     refused |= taker
@@ -258,10 +259,8 @@ class PageJudge:
         ours = [wheel for wheel in wheels if wheel.platform is not None]
         return (
             any(wheel.backend is not None for wheel in wheels)
-            or (
-                is_known
-                and bool(ours or any(find_known_needs(project, w) for w in wheels))
-            )
+            or (is_known and bool(ours))
+            or (is_known and any(find_known_needs(project, w) for w in wheels))
             or (needs_of_name(project) is not None and bool(ours))
             or any(self._may_be_read(wheel) for wheel in ours)
         )
@@ -286,7 +285,8 @@ class PageJudge:
         lacking: dict[ComputeCapability, str] = {}
         needs = find_known_needs(project, first)
         if needs is None or needs.evidence == "label":
-            needs = self._inspected(group) or needs
+            found = (self._find_inspected(wheel.file) for wheel in group)
+            needs = next(filter(None, found), needs)
         named = None
         if first.platform is not None and first.backend is None:
             named = needs_of_name(project, first.release)
@@ -319,8 +319,7 @@ class PageJudge:
         near = find_neighbours(project, first.release, first.platform)
         environment = reading.environment
         judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
-        judgement = leave_out(judgement, lacking)
-        return judgement if fits is None else replace(judgement, fits=fits)
+        return replace(leave_out(judgement, lacking), fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA may show a GPU build for this platform."""
@@ -336,11 +335,6 @@ class PageJudge:
         if reading.is_over:
             return not_asked("reading that of newer wheels has taken long enough")
         return not_asked("a newer release may run")
-
-    def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
-        """Return the first cached inspection result for the wheels of a build."""
-        found = (self._find_inspected(wheel.file) for wheel in group)
-        return next((needs for needs in found if needs is not None), None)
 
     async def _judge_by_requirements(
         self,
@@ -409,11 +403,11 @@ class PageJudge:
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
-        reading = reading.below or reading
+        reading, own = reading.below or reading, self._find_own()
         # The builds of a release ask at the same time. Projects may require each other,
         # but only a project that is asked for at a lower depth waits for another one.
         async with reading.turns[len(asked_by) - 1]:
-            known = reading.judged.get(project, self._judged.get(project))
+            known = reading.judged.get(project, self._judged.get((own, project)))
             if known is None:
                 try:
                     reads = self._read_page(project)
@@ -421,29 +415,35 @@ class PageJudge:
                 except asyncio.TimeoutError:
                     reading.wheels, files = 0, ()
                 builds = await self._judge_all(project, files, asked_by, reading)
-                known = await in_thread(self._of_builds, project, builds)
+                names = {x.filename for x in files if own in self._origins(x)}
+                known = await in_thread(self._of_builds, project, builds, names)
                 reading.judged[project] = known
                 # Other pages must not get verdicts for which this one had no time.
                 if not reading.is_over:
-                    self._judged.put(project, known)
+                    self._judged.put((own, project), known)
         return known
 
     def _of_builds(
-        self, project: str, builds: Sequence[Build]
+        self, project: str, builds: Sequence[Build], own: set[str]
     ) -> Mapping[Version, list[Judgement]]:
-        """Return the verdicts on the builds that an installer may take, by release."""
+        """Return the verdicts on the builds that an installer may take, by release.
+
+        :param own: the files of the index whose page is made. Its builds may require
+            a CPU build of this index that GPU builds of other indexes hide.
+        """
         judged: dict[Version, dict[Judgement, None]] = {}
-        shown = self._find_visible(project, builds).files
+        every = self._find_visible(project, builds).files
+        mine = [build for build in builds if build.file in own]
+        alone = self._find_visible(project, mine).files if mine != builds else every
         for build in builds:
             foreign = build.backend is not None and build.backend.is_foreign
-            is_ours = build.platform == self._platform and build.pythons
-            if is_ours and not foreign:
-                judgement, each = build.judgement, shown[build.file]
-                if judgement.verdict == "cpu" and each.action != "show":
+            if build.platform == self._platform and build.pythons and not foreign:
+                judgement, each = build.judgement, every[build.file]
+                is_shown = "show" in (each.action, alone.get(build.file, each).action)
+                if judgement.verdict == "cpu" and not is_shown:
                     # Refuse hidden builds, which an exact pin would allow.
-                    judgement = replace(
-                        judgement, verdict="cannot", reasons=(each.reason,)
-                    )
+                    reasons = (each.reason,)
+                    judgement = replace(judgement, verdict="cannot", reasons=reasons)
                 judged.setdefault(build.release, {})[judgement] = None
         # Keep equal verdicts once: a release may have thousands of builds.
         return {release: list(each) for release, each in judged.items()}

@@ -140,6 +140,7 @@ class BuildJudge:
             find_visible=self._find_visible,
             folder_of=lambda x: folder_of_file(x, self._folders[indexes.origin(x)]),
             origins=indexes.origins,
+            find_own=lambda: indexes.own,
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
