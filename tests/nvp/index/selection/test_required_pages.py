@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import pytest
 from packaging.version import Version
+from simple_repository import model
 from support.exposed import MACHINE
 from support.label_index import Pages
 from support.loopback import JSON
 
+from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.selection.component import select
+from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
 from nvp.index.selection.reader import Reader
 
+T = TypeVar("T")
+Parse: TypeAlias = Callable[[bytes], T]
+
 LINUX = "manylinux_2_17_x86_64"
+TORCH = f"torch-9.0-cp311-cp311-{LINUX}.whl"
 METADATA = {
     "kern-4.0+cu130": "",
     "kern-3.0": "torch==9.0",
@@ -119,3 +127,30 @@ def test_a_build_may_require_a_cpu_build_of_its_own_index(
     kern = {"kern-2.0": "torchao==9.1", "kern-1.0+cu126": ""}
     versions = find_shown(index_of(0, {**kern, **own}), index_of(1, other), is_first)
     assert versions == [*map(Version, ["1.0+cu126", *shown])]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_wheels_of_forgotten_indexes_are_judged_alone(is_first: bool) -> None:
+    """The origins of 100,000 files are known, and one index may have listed more."""
+    own = model.File(filename=TORCH, url=f"{HONEST}/{TORCH}", hashes={})
+    other = model.File(filename=TORCH, url=f"https://1.example/{TORCH}", hashes={})
+    kern = TORCH.replace("torch", "kern")
+    requires = {own.url: "nvidia-cuda-runtime-cu12", kern: "torch==9.0"}
+
+    async def read_metadata(name: str, file: model.File, parse: Parse[T]) -> T:
+        text = requires.get(file.url, "nvidia-cuda-runtime-cu13")
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.0\n"
+        return parse(f"{head}Requires-Dist: {text}\n".encode())
+
+    async def read_page(_: str) -> Sequence[model.File]:
+        return [other, own] if is_first else [own, other]
+
+    async def find_environment() -> Environment:
+        return MACHINE
+
+    platform = "linux_x86_64"
+    readers = read_metadata, read_page, pytest.fail
+    judge = PageJudge(find_environment, platform, *readers, origins=lambda _: ())
+    file = model.File(filename=kern, url=kern, hashes={})
+    (build,), _ = asyncio.run(judge.judge("kern", [file]))
+    assert build.judgement.verdict == "runs"
