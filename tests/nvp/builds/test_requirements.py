@@ -176,3 +176,24 @@ def test_many_required_gpu_projects_are_not_compared_with_each_other(
     assert len(said) == 100
     assert sum("needs a driver" in str(line) for line in said) == 50
     assert compared == []
+
+
+@pytest.mark.parametrize(
+    ("requires", "required"),
+    [
+        (["torch>=2", "torch<3"], {"torch": "torch<3,>=2"}),
+        (["torch==2.9"], {"torch": "torch==2.9"}),
+        (["torch==2.9; python_version<'3.12'"], {"torch": "torch==2.9"}),
+        # It depends on the Python which of these applies.
+        (
+            ["torch==2.8; python_version<'3.12'", "torch==2.9; python_version>='3.12'"],
+            {},
+        ),
+        (["torch>=2", "torch==2.9; python_version<'3.12'"], {}),
+    ],
+)
+def test_several_requirements_on_a_project(
+    requires: list[str], required: dict[str, str]
+) -> None:
+    """The last one counted alone, so pip took an older release."""
+    assert required_projects(requires, ["torch"]) == required

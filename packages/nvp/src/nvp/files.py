@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from typing import IO
@@ -21,12 +22,14 @@ from typing import IO
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import (
     LARGE_BYTES,
+    open_regular,
     read_bytes,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
+    from netrc import netrc
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -68,6 +71,31 @@ def read_installed(distribution: Distribution, name: str) -> str | None:
     with contextlib.suppress(InputError):
         return read_bytes(os.path.join(folder, name), limit=LARGE_BYTES).decode()
     return None
+
+
+def read_netrc(path: str) -> netrc:
+    """Read a netrc file, and replace bytes that are no UTF-8, as uv does.
+
+    :raises OSError: the file cannot be read.
+    :raises NetrcParseError: it is malformed.
+    """
+    from netrc import netrc
+
+    try:
+        return netrc(path)
+    except UnicodeDecodeError:
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8", "replace")
+    # `netrc` reads only files, and the disk may have no space for one.
+    reader, writer = os.pipe()
+
+    def send() -> None:
+        pipe = os.fdopen(writer, "w", encoding="utf-8")
+        with contextlib.suppress(BrokenPipeError), pipe:
+            pipe.write(text)
+
+    threading.Thread(target=send, daemon=True).start()
+    return netrc(reader)  # type: ignore[arg-type]
 
 
 def page_url(page: str) -> str:

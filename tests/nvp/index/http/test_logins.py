@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -370,12 +371,12 @@ def test_installers_get_the_same_pages(
         ),
         # requests sends the account, and uv an empty user.
         (b"machine h account z password 1", ("z", "1"), [("", "1")]),
-        # If the URL has a user, pip 23 sends the login for other servers.
         (
             b"default login d password 3\nmachine h login a password 1",
             ("a", "1"),
-            [("a", "1"), ("d", "3")],
+            [("a", "1")],
         ),
+        (b"default account d password 3", ("d", "3"), [("", "3")]),
         (b"machine x login a password 1", None, []),
         (b"machine", None, []),
     ],
@@ -389,4 +390,24 @@ def test_what_installers_find_in_a_netrc_file(
     path = tmp_path / "netrc"
     path.write_bytes(text)
     assert find_netrc([str(path)], "http://h/simple/") == found
-    assert find_others_in_netrc([str(path)], "http://h/simple/") == others
+    url = "http://h/simple/"
+    assert find_others_in_netrc([str(path)], url, has_user=False) == others
+
+
+def test_pip_23_finds_the_default_entry_of_netrc_for_a_user(tmp_path: Path) -> None:
+    """No installer sends this login, perhaps of another server, without a user."""
+    path = tmp_path / "netrc"
+    path.write_text("default login d password 3\nmachine h login a password 1\n")
+    url = "http://h/simple/"
+    found = find_others_in_netrc([str(path)], url, has_user=True)
+    assert found == [("a", "1"), ("d", "3")]
+
+
+def test_a_netrc_file_is_read_without_space_for_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte that is no UTF-8 was replaced in a temporary file."""
+    path = tmp_path / "netrc"
+    path.write_bytes(b"machine x password \xe9\n" * 10_000 + b"machine h login a\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert find_netrc([str(path)], "http://h/simple/") == ("a", "")

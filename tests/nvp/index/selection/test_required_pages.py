@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 from packaging.version import Version
@@ -16,6 +16,8 @@ from support.loopback import JSON
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
+from nvp.index.http.urls import PassingError
+from nvp.index.selection import indexes
 from nvp.index.selection.component import select
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
@@ -154,3 +156,52 @@ def test_wheels_of_forgotten_indexes_are_judged_alone(is_first: bool) -> None:
     file = model.File(filename=kern, url=kern, hashes={})
     (build,), _ = asyncio.run(judge.judge("kern", [file]))
     assert build.judgement.verdict == "runs"
+
+
+def test_a_large_page_of_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made nvp forget which files are of the user's own index."""
+    monkeypatch.setattr(indexes, "_MOST", 3)
+    kern = {"kern-2.0": "torchao==9.1", "kern-1.0+cu126": "", "torchao-9.1+cpu": ""}
+    many = {f"torchao-9.0.{number}+cu126": "" for number in range(5)}
+    versions = find_shown(index_of(0, kern), index_of(1, many), is_first=False)
+    assert versions == [Version("1.0+cu126"), Version("2.0")]
+
+
+def test_an_index_names_the_server_of_another_one() -> None:
+    """64 requests for METADATA of its wheels used up the requests of the user."""
+    requires = {"kern-9.0": "nvidia-cuda-runtime-cu13"}
+    own = index_of(0, METADATA)
+    other = index_of(1, requires, place=HONEST)
+    assert find_shown(own, other, is_first=True)[-1] == Version("3.0")
+    assert other.asked.count("kern-9.0") == 0
+
+
+@pytest.mark.parametrize("failures", [1, 3, 4])
+def test_a_page_of_another_index_fails(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installers repeat a request after 503, but nvp judged without this index."""
+    monkeypatch.setattr(indexes, "_PAUSES", (0.0, 0.0, 0.0))
+
+    class Failing(Pages):
+        async def get_project_page(
+            self, *args: Any, **more: Any
+        ) -> model.ProjectDetail:
+            self.asked.append("page")
+            if len(self.asked) <= failures:
+                raise PassingError("HTTP 503", self.url, status=503)
+            return await super().get_project_page(*args, **more)
+
+    other = index_of(1, {"torch-9.1": "nvidia-cuda-runtime-cu12"})
+    own = index_of(
+        0,
+        {
+            "kern-2.0": "torch>=9",
+            "kern-1.0": "torch==8.0",
+            "torch-9.0+cu130": "",
+            "torch-8.0": "nvidia-cuda-runtime-cu12",
+        },
+    )
+    failing = Failing(other.pages, other.contents, url=other.url, kind=JSON)
+    found = [Version("1.0"), Version("2.0")] if failures < 4 else [Version("1.0")]
+    assert find_shown(own, failing, is_first=False) == found

@@ -174,9 +174,9 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def run() -> None:
         now = [0.0]
-        others = Indexes(clock=lambda: now[0])
         own, prompt = index_of(0, [wheel("1.0")]), index_of(1, [wheel("1.0")])
         late, later = LatePages(asyncio.Event()), LatePages(asyncio.Event())
+        others = Indexes([own, prompt, late, later], clock=lambda: now[0])
 
         async def wait(index: Pages, seconds: str) -> None:
             with pytest.raises(TooSlowError, match=f"not there after {seconds} s"):

@@ -39,6 +39,8 @@ class Build:
         the wheel if GPUs did not matter; a single one if the client's Python is known.
     :param is_sure: whether every installer with one of these Pythons could select it.
     :param withdrawn: whether the index yanked the wheel.
+    :param index: the number of another index, with which ``file`` starts; ``None`` for
+        the index of the page.
     """
 
     file: str
@@ -49,6 +51,7 @@ class Build:
     pythons: frozenset[int] = ANY_PYTHON
     is_sure: bool = True
     withdrawn: bool = False
+    index: int | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -57,9 +60,9 @@ class Build:
         return unknown and self.backend is None
 
     @property
-    def index(self) -> str:
-        """The number of the index, or an empty text for the index of the page."""
-        return self.file.rpartition("/")[0]
+    def name(self) -> str:
+        """The file name of the wheel, in which a stranger may have put slashes."""
+        return self.file if self.index is None else self.file.partition("/")[2]
 
     @property
     def release(self) -> Version:
@@ -135,12 +138,10 @@ def find_visibility(
     # Compare only builds that the installer could select.
     left = [build for build in every if not build.withdrawn] or every
     candidates = [build for build in left if build.pythons] or left
-    by_python = _find_known(releases)
     # Releases of another index do not show that the newest one of this one cannot run.
     indexes = {build.index for build in every}
-    by_index = dict.fromkeys(indexes, by_python)
-    if len(indexes) > 1:
-        by_index = {index: _find_known(releases, index) for index in indexes}
+    by_python = _find_known(releases, indexes)
+    by_index = {index: _find_known(releases, {index}) for index in indexes}
     newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
@@ -176,7 +177,7 @@ def find_visibility(
         _show_last_resorts(files, candidates, actions)
     elif early and not has_plain:
         # Not for each Python: uv and Poetry would lock a release that cannot run.
-        known = {(files[x.file] == SHOW, x.file.rpartition("/")[2]) for x in every}
+        known = {(files[x.file] == SHOW, x.name) for x in every}
         hidden = {x for _, x in known if (True, x) not in known}  # on every index
         left_for = (x for x, names in early.items() if not hidden.issuperset(names))
         pythons = frozenset[int]().union(*left_for)
@@ -213,7 +214,7 @@ class _Known(NamedTuple):
 
 
 def _find_known(
-    releases: Mapping[Version, Sequence[Build]], index: str | None = None
+    releases: Mapping[Version, Sequence[Build]], indexes: Collection[int | None]
 ) -> Mapping[int | None, _Known]:
     """Find the newest release that runs on each Python, or, keyed ``None``, on any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
@@ -221,7 +222,7 @@ def _find_known(
     for release in sorted(releases, reverse=True):
         verdicts: dict[int | None, set[str]] = {}
         for build in releases[release]:
-            is_other = index not in (None, build.index)
+            is_other = build.index not in indexes
             if is_other or (is_installable and not build.pythons):
                 continue
             for python in (*build.pythons, None):

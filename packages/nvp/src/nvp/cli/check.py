@@ -218,7 +218,7 @@ def _wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 def _document(form: str, report: CheckReport) -> list[str]:
     """Return the report as lines in a form such as HTML; empty for the JSON report."""
-    from ..checking.pages import RULES, find_findings, html_lines
+    from ..checking.text import RULES, find_findings, html_lines
     from ..lint.output import as_github, as_sarif
 
     if form == "sarif":

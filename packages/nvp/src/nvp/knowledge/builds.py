@@ -24,6 +24,9 @@ from ..files import read_resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
     from ..metadata.requirements import Work
 
 # Import the tables of GPUs only in functions, because most projects have no GPU code
@@ -381,7 +384,8 @@ def required_projects(
     """Select the requirements on some projects.
 
     Requirements of extras are ignored, because an installation without the extra does
-    not need them.
+    not need them. So are several requirements on a project with markers, because only
+    one of them may apply.
 
     :param requires: the ``Requires-Dist`` fields.
     :param projects: normalized names, such as those of the build table.
@@ -394,7 +398,7 @@ def required_projects(
     from ..metadata.requirements import parse_requirement
 
     wanted = tuple(projects)
-    required: dict[str, str] = {}
+    required: dict[str, list[Requirement]] = {}
     for text in requires:
         # The parser is slow, and a wheel may have hundreds of requirements.
         if not canonicalize_name(text).startswith(wanted):
@@ -405,11 +409,23 @@ def required_projects(
         if requirement is None or "extra" in str(requirement.marker or ""):
             continue
         name = canonicalize_name(requirement.name)
-        specifier = str(requirement.specifier)
         # A long one takes long to compare with the releases of its project.
-        if name in wanted and len(specifier) <= _LONGEST:
-            required[name] = f"{requirement.name}{specifier}"
-    return required
+        if name in wanted and len(str(requirement.specifier)) <= _LONGEST:
+            required.setdefault(name, []).append(requirement)
+    return {
+        name: f"{each[0].name}{_combined(each)}"
+        for name, each in required.items()
+        if len(each) == 1 or not any(x.marker for x in each)
+    }
+
+
+def _combined(requirements: Sequence[Requirement]) -> SpecifierSet:
+    """Return the specifier of all requirements on a project, as far as it is short."""
+    combined = requirements[0].specifier
+    for requirement in requirements[1:]:
+        both = combined & requirement.specifier
+        combined = both if len(str(both)) <= _LONGEST else combined
+    return combined
 
 
 def sorted_targets(targets: Iterable[str]) -> list[str]:

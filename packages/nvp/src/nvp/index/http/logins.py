@@ -22,7 +22,6 @@ import asyncio
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -33,9 +32,7 @@ from urllib.parse import quote
 
 import httpx
 
-from nvidia_variant_provider.strict_json import open_regular
-
-from ...files import file_state
+from ...files import file_state, read_netrc
 from .connecting import basic, connected_host
 from .replies import EARLY_END, NO_END, OWN, make_reply, unpack, without_frames
 from .threads import call_in_daemon
@@ -200,14 +197,19 @@ def find_netrc(paths: Iterable[str], url: str) -> Pair | None:
     return user or account or "", password or ""
 
 
-def find_others_in_netrc(paths: Iterable[str], url: str) -> list[Pair]:
+def find_others_in_netrc(
+    paths: Iterable[str], url: str, *, has_user: bool
+) -> list[Pair]:
     """Return the logins that only some installers find in the netrc file for ``url``.
 
-    uv does not send an account as a user. With a user in the URL, pip 23 finds only the
-    default entry.
+    uv does not send an account as a user.
+
+    :param has_user: whether ``url`` had a user. pip 23 then finds the default entry.
     """
     hosts = found.hosts if (found := _read_netrc_file(paths)) else {}
-    entries = (hosts.get(name) for name in (connected_host(url), "default"))
+    host = connected_host(url)
+    has_default = has_user or host not in hosts
+    entries = hosts.get(host), hosts.get("default") if has_default else None
     return [(user or "", word or "") for user, _, word in filter(None, entries)]
 
 
@@ -215,14 +217,7 @@ def _read_netrc_file(paths: Iterable[str]) -> netrc | None:
     if (path := next(filter(os.path.exists, paths), None)) is None:
         return None
     try:
-        try:
-            return netrc(path)
-        except UnicodeDecodeError:
-            # uv replaces bytes that are no UTF-8. `netrc` closes what it opens.
-            with open_regular(path) as found, tempfile.TemporaryFile() as file:
-                file.write(found.read().decode("utf-8", "replace").encode())
-                file.seek(0)
-                return netrc(os.dup(file.fileno()))  # type: ignore[arg-type]
+        return read_netrc(path)
     except (OSError, ValueError, NetrcParseError) as error:
         logger.debug("%s: cannot be read: %s", path, type(error).__name__)
         return None
@@ -389,7 +384,8 @@ class Logins:
         if self._index:
             others |= dict.fromkeys((*_headers(given), *_headers(found)), False)
         if self._index and (before or not self._is_whole(scope)):
-            more = find_others_in_netrc(self._settings.netrc, url) if reads else ()
+            paths, has_user = self._settings.netrc if reads else (), given is not None
+            more = find_others_in_netrc(paths, url, has_user=has_user)
             others |= dict.fromkeys(chain.from_iterable(map(_headers, more)), False)
             # After 401, pip sends the user of the URL even without a password.
             user = _headers(given and (given[0], ""))

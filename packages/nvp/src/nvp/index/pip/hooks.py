@@ -26,6 +26,7 @@ import json
 import os
 import posixpath
 import runpy
+import time
 from importlib.machinery import PathFinder
 from itertools import chain
 from typing import Any
@@ -52,6 +53,7 @@ HOOKS = "NVP_PIP_HOOKS"
 _DIRECT, _HAS_READ = "Nvp-Direct", "Nvp-Has-Read"  # copies of those in responses.py
 _OWN = {_DIRECT: "1"}  # the headers of requests for the local index only
 _LARGE = 64 * 1024 * 1024  # a copy of LARGE_BYTES in strict_json.py
+_TOO_MANY, _PAUSES = 429, (1, 2, 4, 8, 0)  # the seconds before pip reads a page again
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
 
@@ -170,6 +172,7 @@ def read_pages(
     """
     read = collector._get_index_content
     kept: dict[str, tuple[Any, bool]] = {}
+    failed: dict[str, int] = {}
 
     def read_own(local: str, link: Any, options: dict[str, Any]) -> tuple[Any, bool]:
         """Return a page, and whether the local index can judge it."""
@@ -179,13 +182,21 @@ def read_pages(
         url = url if place.endswith("/links/") else posixpath.join(url, rest)
         own = type(link)(url, cache_link_parsing=link.cache_link_parsing)
         session = options["session"]
-        # pip has checked the local URL only.
-        page = read(own, **options) if session.is_secure_origin(own) else None
-        if page is not None and len(page.content) > _LARGE:
-            collector.logger.warning("%s is too large: its builds are not judged", page)
-            send(local, None, session, is_missing=False)
-            return page, False
-        return page, send(local, page, session)
+        for seconds in _PAUSES:
+            # pip has checked the local URL only.
+            page = read(own, **options) if session.is_secure_origin(own) else None
+            if page is not None and len(page.content) > _LARGE:
+                message = "%s is too large: its builds are not judged"
+                collector.logger.warning(message, page)
+                send(local, None, session, is_missing=False)
+                return page, False
+            status = send(local, page, session, failed=failed.pop(own.url, None))
+            if status != _TOO_MANY:
+                return page, status == 200
+            time.sleep(seconds)
+        message = f"{own}: HTTP 429, perhaps because of the requests of nvp"
+        errors: Any = importlib.import_module("pip._internal.exceptions")
+        raise errors.InstallationError(f"{message}; try again later")
 
     def read_page(link: Any, **options: Any) -> Any:
         prefixes = tuple(places)
@@ -205,6 +216,8 @@ def read_pages(
         # pip mentions an index that is down only in its log. The reason may have
         # secrets, and texts of the server.
         status = getattr(getattr(reason, "response", None), "status_code", None)
+        if status is not None:
+            failed[link.url] = status
         if status not in (403, 404):
             what = f"HTTP {status}" if status else "it cannot be read"
             collector.logger.warning("pip skips %s: %s", link, what)
@@ -213,23 +226,33 @@ def read_pages(
     collector._handle_get_simple_fail = skip_page
 
 
-def send(url: str, page: Any, session: Any, *, is_missing: bool = True) -> bool:
-    """Send a page to the local index; return whether it can judge the page.
+def send(
+    url: str,
+    page: Any,
+    session: Any,
+    *,
+    is_missing: bool = True,
+    failed: int | None = None,
+) -> int:
+    """Send a page to the local index; return 200 if it can judge the page.
 
     :param page: the page as pip has read it; ``None`` if the local index has to do
         without the page.
     :param is_missing: whether pip, too, does without it.
+    :param failed: the status of the page, if it is an error.
+    :returns: the status of the local index. It is 429 if the page is to be read again,
+        because the local index, too, has sent requests to the server.
     """
-    about: list[Any] = [None if is_missing else "", None, None]
+    about: list[Any] = [None if is_missing else "", None, None, failed]
     if page is not None:
         # The user may have typed the password, which the files of the page need too.
         pair = session.auth.passwords.get(urlsplit(page.url).netloc)
-        about = [page.url, page.content_type, pair]
+        about = [page.url, page.content_type, pair, None]
     content = b"" if page is None else page.content
     status, _, _ = ask(
         "POST", url, session, json.dumps(about).encode() + b"\n" + content
     )
-    return status == 200
+    return status
 
 
 def judge(link: Any, page: Any, session: Any) -> Any:

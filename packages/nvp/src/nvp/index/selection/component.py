@@ -28,7 +28,8 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
-from .indexes import BUILD, Indexes
+from .evidence import BUILD
+from .indexes import Indexes
 from .kept import (
     FOREVER,
     PAGES,
@@ -203,9 +204,8 @@ class VariantRepository(RepositoryContainer):
         """Return the page for installers, and its explanation."""
         # Few pages have much variant metadata; several at once would take gigabytes.
         async with Share(self._spaces), Turn(self.reader.large) as turn:
-            page = await self.source.get_project_page(
-                project_name, request_context=request_context
-            )
+            read = self.source.get_project_page
+            page = await read(project_name, request_context=request_context)
             await Share.take(len(page.files))  # a page of the cache, or a directory
             room = Room(turn, len(page.files))
             with self._shared.indexes.of(self.source):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import (
     Awaitable,
     Callable,
@@ -32,21 +31,17 @@ from ...builds.page import SHOW, Build, Visibility
 from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
 from ..http.threads import Share, Turns, in_thread
-from ..http.urls import TooSlowError, UpstreamError
+from ..http.urls import PassingError, TooSlowError, UpstreamError, server_of
+from .evidence import BUILD, Known
 from .kept import FOREVER, FRESH, WARNED, Aging
 from .pieces import UNAVAILABLE
 from .reader import Reader, may_find_files
 
 T = TypeVar("T")
-
-Required = Mapping[Version, Mapping[str, str]]
-"""Maps each release of a project to its requirements on projects with GPU builds."""
+K = TypeVar("K", bound=Known)
 
 _MOST = 100_000
-"""The maximum number of files whose index is cached."""
-
-BUILD = 1100
-"""The memory of a verdict on a build in bytes, without its reasons."""
+"""The maximum number of files of an index by which the index of a file is found."""
 
 _MEMORY = 64 * 1024 * 1024
 """The maximum memory of cached evidence in bytes."""
@@ -57,6 +52,10 @@ MINUTE = 60.0
 _AT_ONCE, _IN_ALL = 4, 16
 """The maximum numbers of METADATA files that are in memory at the same time, to be
 parsed: of a server, and of all servers of an index."""
+
+_PAUSES = (0.25, 0.5, 1.0)  # in seconds, before a page of another index is read again
+
+_TOO_MANY = 429  # the status of a server that limits requests (RFC 6585)
 
 LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
@@ -86,68 +85,6 @@ _WAITS: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 """The waits of the page that is made."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Known(ABC):
-    """What pages share about a project.
-
-    :param is_late: whether some evidence is missing, because an index is late.
-    """
-
-    is_late: bool
-
-    @property
-    @abstractmethod
-    def memory(self) -> int:
-        """The estimated memory in bytes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Part(Known):
-    """The judged wheels of a project on one index.
-
-    :param builds: the wheels for this platform or any platform, newest first.
-    :param judged: all wheels.
-    """
-
-    builds: Sequence[Build]
-    judged: Sequence[Build]
-    required: Required
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether nothing says that any of the wheels has GPU code."""
-        return all(build.is_silent for build in self.builds)
-
-    @property
-    def memory(self) -> int:
-        """The estimated memory in bytes."""
-        texts = [text for each in self.required.values() for text in each.values()]
-        texts += [text for build in self.judged for text in build.judgement.reasons]
-        return BUILD * (1 + len(self.judged)) + sum(map(len, texts))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Followed(Known):
-    """The backend that each release of a project must match.
-
-    :param name: the project, such as torch, that decides the backends, if there is one.
-    :param parts: the wheels of the project whose releases these are.
-    """
-
-    name: str | None
-    backends: Mapping[Version, Backend]
-    parts: Sequence[Part]
-
-    @property
-    def memory(self) -> int:
-        """The estimated memory in bytes."""
-        parts = sum(part.memory for part in self.parts)
-        return BUILD * (1 + len(self.backends)) + parts
-
-
-K = TypeVar("K", bound=Known)
-
-
 class _Shared(NamedTuple):
     given: object
     task: asyncio.Task[Any]
@@ -174,10 +111,13 @@ class Indexes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.all = tuple(indexes)
-        # The indexes of each file, by the hash of its name and URL, which may be long.
-        self._origins: Aging[int, tuple[SimpleRepository, ...]] = Aging(_MOST, FOREVER)
+        # The files of each index, by the hash of name and URL, which may be long.
+        self._files = {index: Aging[int, bool](_MOST, FOREVER) for index in self.all}
+        self._only = self.all if len(self.all) == 1 else ()
         self._turns, self._parsing = Turns(_AT_ONCE, _IN_ALL), Turns(1, 1)
         self._late: Aging[object, bool] = Aging(WARNED, MINUTE, clock)
+        # The servers that have refused METADATA, because there were too many requests.
+        self._limiting: Aging[str, bool] = Aging(WARNED, MINUTE, clock)
         self._clock = clock
         self._known: Aging[object, _Shared]
         self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known.memory)
@@ -244,13 +184,15 @@ class Indexes:
     ) -> tuple[model.ProjectDetail | None, str]:
         """Return the page of a project, and why installers may find other files."""
         try:
-            page = await self.wait(index, index.get_project_page(project))
+            page = await self.wait(index, _read_page(index, project))
         except LateError:
             return None, "another index is late"
         except (InputError, *UNAVAILABLE) as error:
             why = "a page that nvp cannot read may have other files of it"
             return None, why if await may_find_files(error, project) else ""
         self.note(index, page.files)
+        if index is not self.own:
+            self._count(server_of(_url_of(index)))
         return page, ""
 
     async def read_all(self, project: str) -> Sequence[model.File]:
@@ -277,13 +219,26 @@ class Indexes:
         :raises LateError: another index is late.
         :raises InputError: METADATA cannot be read, or is not of the wheel.
         """
-        index = self.origin(file)
+        if not self.origins(file):
+            raise InputError(f"its index has over {_MOST:,} files")
+        index, server = self.origin(file), server_of(file.url)
+        servers = [server_of(_url_of(x)) for x in self.all]
+        if server in servers and server != server_of(_url_of(index)):
+            raise InputError("it is on the server of another index")
 
         async def read() -> T:
             # Keep the turn until METADATA is parsed: an index may have thousands, each
             # of which may take half a second.
             async with self._turns.of(file.url, index):
-                metadata = await reader.read_metadata(index, project, file)
+                if self._limiting.get(server):
+                    raise InputError("its server limits requests")
+                try:
+                    metadata = await reader.read_metadata(index, project, file)
+                except UpstreamError as error:
+                    if error.status == _TOO_MANY:
+                        self._limiting.put(server, True)
+                    raise
+                self._count(server)
                 async with self._parsing.of("", index):
                     return await asyncio.to_thread(parse, metadata)
 
@@ -344,17 +299,21 @@ class Indexes:
         names = [[x.filename for x in page.files] if page else [] for page, _ in found]
         return names, next((why for _, why in found if why), "")
 
+    def _count(self, server: str) -> None:
+        """Tell the indexes of a server that it answers requests of this program."""
+        for index in self.all:
+            if server_of(_url_of(index)) == server:
+                _unwrapped(index).is_asked = True  # type: ignore[attr-defined]
+
     def note(self, index: SimpleRepository, files: Sequence[model.File]) -> None:
         """Record the index of files; see `origins`."""
-        for file in files if len(self.all) > 1 else ():
-            known = self.origins(file)
-            known = known if index in known else (*known, index)
-            self._origins.put(hash((file.filename, file.url)), known)
+        for file in () if self._only else files:
+            self._files[index].put(hash((file.filename, file.url)), True)
 
     def origins(self, file: model.File) -> tuple[SimpleRepository, ...]:
         """Return the indexes that list a file; an index may list another one's."""
-        known = self._origins.get(hash((file.filename, file.url)))
-        return known or (self.all if len(self.all) == 1 else ())
+        key = hash((file.filename, file.url))
+        return tuple(x for x in self.all if self._files[x].get(key)) or self._only
 
     def origin(self, file: model.File) -> SimpleRepository:
         """Return an index that lists a file: that of the page that is made, if any."""
@@ -404,11 +363,29 @@ def is_vendor(index: SimpleRepository) -> bool:
     return getattr(_unwrapped(index), "is_vendor", False)
 
 
+async def _read_page(index: SimpleRepository, project: str) -> model.ProjectDetail:
+    """Read a page, again after a failure after which installers repeat requests."""
+    for seconds in (*_PAUSES, None):
+        try:
+            return await index.get_project_page(project)
+        except PassingError as error:
+            if seconds is None or error.status == _TOO_MANY:
+                raise
+            without_frames(error)
+        with Share.waits():
+            await asyncio.sleep(seconds)
+    raise AssertionError
+
+
+def _url_of(index: SimpleRepository) -> str:
+    """Return the URL of an index, or its directory."""
+    own = _unwrapped(index)
+    return str(getattr(own, "url", None) or getattr(own, "folder", ""))
+
+
 def folder_of_index(index: SimpleRepository) -> Backend | None:
     """Return the backend in the last directory of an index's URL, such as ``cu126``."""
-    own = _unwrapped(index)
-    place = getattr(own, "url", None) or getattr(own, "folder", "")
-    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
+    parts = [part for part in urlsplit(_url_of(index)).path.split("/") if part]
     # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
     while parts and parts[-1] == "simple":
         parts.pop()

@@ -36,7 +36,8 @@ from ...builds.verdicts import (
 from ...knowledge.builds import PROJECTS, Needs, find_neighbours, required_projects
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
-from .indexes import MINUTE, Required
+from .evidence import Required
+from .indexes import MINUTE
 from .kept import Aging
 from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
@@ -414,8 +415,8 @@ class PageJudge:
                     files = await asyncio.wait_for(reads, reading.seconds)
                 except asyncio.TimeoutError:
                     reading.wheels, files = 0, ()
-                builds = await self._judge_all(project, files, asked_by, reading)
                 names = {x.filename for x in files if own in self._origins(x)}
+                builds = await self._judge_all(project, files, asked_by, reading)
                 known = await in_thread(self._of_builds, project, builds, names)
                 reading.judged[project] = known
                 # Other pages must not get verdicts for which this one had no time.

@@ -35,13 +35,12 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
+from .evidence import Followed, Part
 from .indexes import (
     LATE,
     LEAST,
-    Followed,
     Indexes,
     LateError,
-    Part,
     find_exposed,
     folder_of_index,
     state_of,

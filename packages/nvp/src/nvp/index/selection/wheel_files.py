@@ -262,12 +262,11 @@ def find_candidates(
     :param label: the label that the user requested, if a build has the label.
     """
     running: dict[Version, frozenset[int]] = {}
+    final = none = frozenset[int]()
     own = [x for one, builds in every.items() if not is_vendor(one) for x in builds]
     for build in own if label is None else [x for x in own if x.has_label(label)]:
         if build.judgement.verdict in RUNNING and not build.withdrawn:
-            pythons = running.get(build.release, frozenset())
-            running[build.release] = pythons | build.pythons
-    final = none = frozenset[int]()
+            running[build.release] = running.get(build.release, none) | build.pythons
     if not (target and target.pre):
         each = [x for builds in every.values() for x in builds if not x.withdrawn]
         sure = [x for x in each if x.is_sure and not x.release.is_prerelease]
@@ -282,8 +281,9 @@ def find_candidates(
                 continue
             pythons = build.pythons - (final if build.release.is_prerelease else none)
             # Different files on two indexes may have the same name.
+            other = None if one is index else number
             file = build.file if one is index else f"{number}/{build.file}"
-            candidates.append(replace(build, file=file, pythons=pythons))
+            candidates.append(replace(build, file=file, index=other, pythons=pythons))
     return candidates, late
 
 

@@ -271,11 +271,12 @@ class _Handlers:
     async def _take_page(self, request: Request, name: str) -> Response:
         """Take a page that pip has read, or the information that pip uses none."""
         head, _, body = (await request.body()).partition(b"\n")
-        url, kind, pair = json.loads(head)
+        url, kind, pair, failed = json.loads(head)
         upstream = self._source.upstream
         if not url:
             upstream.miss(name, None if url is None else "pip alone has read it")
-            return Response(status_code=204)
+            is_limited = failed == 429 and upstream.is_asked
+            return Response(status_code=429 if is_limited else 204)
         url, _ = split_credentials(url)
         if pair is not None:
             own = self._source.url

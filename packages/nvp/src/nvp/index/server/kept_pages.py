@@ -54,6 +54,8 @@ _LONGEST = 600.0
 """The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
 yanked a file since, and the clients of this server cannot ask for a new page."""
 
+_PAUSES = (1.0, 2.0, 4.0, 8.0)  # in seconds, after 429
+
 _SKEW = 5.0  # the difference of clocks in seconds that does not count as an age
 
 _PATIENCE, _STEPS = 3.0, 30
@@ -278,6 +280,31 @@ class KeptPages:
         if not is_cut:
             self._pages.drop(key)
         return replace(new, fresh=0.0)
+
+
+async def patiently(
+    ask: Callable[[], Awaitable[T]], url: str, is_asked: Callable[[], bool]
+) -> T:
+    """Return the page that ``ask`` reads, also if the server limits requests.
+
+    :param is_asked: whether the server has answered requests that only this program
+        sends. Without these, an installer might have its page, so 429 must not lead to
+        the next index.
+    :raises UpstreamError: the server refuses the page for too long.
+    """
+    for seconds in (*_PAUSES, None):
+        try:
+            return await ask()
+        except UpstreamError as error:
+            status = error.reply.status if error.reply is not None else 0
+            if status != 429 or not is_asked():
+                raise
+            if seconds is None:
+                message = f"{error.message}, perhaps because of the requests of nvp"
+                raise UpstreamError(message, url, hint="try again later") from None
+        with Share.waits():
+            await asyncio.sleep(seconds)
+    raise AssertionError
 
 
 def mark(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import compress, islice
 from operator import itemgetter
 from pathlib import Path
@@ -50,7 +51,7 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
 from ..selection.pieces import PAGE, IndexFile, IndexUrl, read_local
-from .kept_pages import KeptPage, KeptPages, mark
+from .kept_pages import KeptPage, KeptPages, mark, patiently
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class Upstream(SimpleRepository):
 
     is_taken = False
     """Whether pip itself has read a page, and can read the files with credentials."""
+
+    is_asked = False
+    """Whether the server has sent something that only this program has requested."""
 
     kept: KeptPages | None = None
     """The cache of pages, if any."""
@@ -176,10 +180,8 @@ class Upstream(SimpleRepository):
                 )
 
         if self.kept is not None:
-            parts = url, accept, project, self.takes_parts
-            return await self.kept.read(
-                url, lambda: (parts, client.logins.identity), ask
-            )
+            key = url, accept, project, self.takes_parts
+            return await self.kept.read(url, lambda: (key, client.logins.identity), ask)
         return (await ask())[1]
 
     async def _ask(
@@ -196,10 +198,13 @@ class Upstream(SimpleRepository):
         """Read a page; if the server confirms the last page, return that page."""
         broken = None
         validators = last.validators if last is not None else {}
+        again = partial(self._ask, client, url, accept, project, answered, turn=turn)
         try:
             asked = {"Accept": accept, **validators}
             reply = await client.get(url, asked, turn=turn)
         except UpstreamError as error:
+            if validators and error.reply is not None:
+                return await again()  # some servers fail only with validators
             if error.reply is None or 400 <= error.reply.status < 600:
                 raise
             if error.reply.is_whole or not self.takes_parts:
@@ -209,8 +214,7 @@ class Upstream(SimpleRepository):
         if last is not None and validators and reply.status == 304:
             if reply.url == last.url:
                 return reply, last.page
-            # Read the page again, because the validators belong to another URL.
-            return await self._ask(client, url, accept, project, answered, turn=turn)
+            return await again()  # the validators belong to another URL
         if client.settings.client_cert and reply.away:
             message = "redirects to a server that may know you by your certificate"
             raise UpstreamError(message, url, reply=reply, hint="serve that URL")
@@ -295,7 +299,8 @@ class HttpUpstream(Upstream):
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
         try:
-            return await self._fetch(self._client, url, ACCEPT, project)
+            ask = partial(self._fetch, self._client, url, ACCEPT, project)
+            return await patiently(ask, url, lambda: self.is_asked)
         except UpstreamError as error:
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
@@ -414,29 +419,21 @@ def list_folder(
     """Return a page with the files in a directory, or with one file.
 
     :param names: the names in the directory, if they are known.
-    """
-    if names is not None:
-        paths = sorted(folder / name for name in names)
-    else:
-        paths = items(folder) if folder.is_dir() else [folder]
-    files = tuple(
-        model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
-        for path in paths
-        if path.is_file() and is_text(path.name)
-    )
-    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
-
-
-def items(folder: Path) -> list[Path]:
-    """Return the paths in a directory, sorted.
-
     :raises UpstreamError: the directory cannot be read.
     """
     try:
-        return sorted(folder.iterdir())
+        paths = [folder / name for name in names or ()]
+        if names is None:
+            paths = [*folder.iterdir()] if folder.is_dir() else [folder]
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise UpstreamError(message, path=str(folder)) from None
+    files = tuple(
+        model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
+        for path in sorted(paths)
+        if path.is_file() and is_text(path.name)
+    )
+    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
 def is_distribution(name: str) -> bool:
