@@ -191,7 +191,8 @@ class Indexes:
             why = "a page that nvp cannot read may have other files of it"
             return None, why if await may_find_files(error, project) else ""
         self.note(index, page.files)
-        if index is not self.own:
+        # pip itself may have read the page, and otherwise the index counts the request.
+        if index is not self.own and not getattr(_unwrapped(index), "is_taken", False):
             self._count(server_of(_url_of(index)))
         return page, ""
 

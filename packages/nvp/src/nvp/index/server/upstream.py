@@ -300,7 +300,9 @@ class HttpUpstream(Upstream):
         url = f"{self.url}{project}/"
         try:
             ask = partial(self._fetch, self._client, url, ACCEPT, project)
-            return await patiently(ask, url, lambda: self.is_asked)
+            page = await patiently(ask, url, lambda: self.is_asked)
+            self.is_asked = self.is_asked or self.is_taken
+            return page
         except UpstreamError as error:
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
