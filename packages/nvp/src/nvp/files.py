@@ -94,7 +94,12 @@ def read_netrc(path: str) -> netrc:
         with contextlib.suppress(BrokenPipeError), pipe:
             pipe.write(text)
 
-    threading.Thread(target=send, daemon=True).start()
+    try:
+        threading.Thread(target=send, daemon=True).start()
+    except RuntimeError as error:  # the system allows no further thread
+        os.close(reader)
+        os.close(writer)
+        raise OSError(str(error)) from None
     return netrc(reader)  # type: ignore[arg-type]
 
 

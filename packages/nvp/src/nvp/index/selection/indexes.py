@@ -366,16 +366,16 @@ def is_vendor(index: SimpleRepository) -> bool:
 
 async def _read_page(index: SimpleRepository, project: str) -> model.ProjectDetail:
     """Read a page, again after a failure after which installers repeat requests."""
-    for seconds in (*_PAUSES, None):
+    for seconds in _PAUSES:
         try:
             return await index.get_project_page(project)
         except PassingError as error:
-            if seconds is None or error.status == _TOO_MANY:
+            if error.status == _TOO_MANY:
                 raise
             without_frames(error)
         with Share.waits():
             await asyncio.sleep(seconds)
-    raise AssertionError
+    return await index.get_project_page(project)
 
 
 def _url_of(index: SimpleRepository) -> str:

@@ -292,19 +292,17 @@ async def patiently(
         the next index.
     :raises UpstreamError: the server refuses the page for too long.
     """
-    for seconds in (*_PAUSES, None):
+    for seconds in (*_PAUSES, 0.0):
         try:
             return await ask()
         except UpstreamError as error:
             status = error.reply.status if error.reply is not None else 0
             if status != 429 or not is_asked():
                 raise
-            if seconds is None:
-                message = f"{error.message}, perhaps because of the requests of nvp"
-                raise UpstreamError(message, url, hint="try again later") from None
         with Share.waits():
             await asyncio.sleep(seconds)
-    raise AssertionError
+    message = "HTTP 429, perhaps because of the requests of nvp"
+    raise UpstreamError(message, url, hint="try again later")
 
 
 def mark(
