@@ -27,6 +27,7 @@ EDGES = [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
 LINUX = "cp311-cp311-manylinux_2_17_x86_64"
 PAGE = "/simple/p/"
 RELEASES = range(20)
+TORCH = f"torch-9.0-{LINUX}.whl"
 SECRET = "secret-1.0-py3-none-any.whl"
 
 
@@ -34,10 +35,11 @@ class Limited:
     """An index that refuses pages with 429 after requests for METADATA.
 
     :param refusals: how often it refuses them.
+    :param status: the status of a refusal.
     """
 
-    def __init__(self, refusals: int) -> None:
-        self.refusals = refusals
+    def __init__(self, refusals: int, status: int = 429) -> None:
+        self.refusals, self.refusal = refusals, status
         self.asked: list[str] = []
 
     @property
@@ -50,7 +52,7 @@ class Limited:
         self.asked.append(path)
         if self.metadata and path.endswith("/secret/") and self.refusals > 0:
             self.refusals -= 1
-            return 429
+            return self.refusal
         is_metadata = path.endswith(".metadata")
         if is_metadata and self.metadata > len(RELEASES) // 2:
             return 429
@@ -103,13 +105,14 @@ def serve_limited(limits: Limited, wheel: bytes = b"") -> Iterator[str]:
         yield f"{url}simple/"
 
 
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("refusals", [2, 100])
 def test_a_page_after_too_many_requests(
-    refusals: int, monkeypatch: pytest.MonkeyPatch
+    refusals: int, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvp sent 40 requests, and pip took the next index when its own was refused."""
     monkeypatch.setattr(kept_pages, "_PAUSES", (0.0, 0.0, 0.0))
-    limits = Limited(refusals)
+    limits = Limited(refusals, status)
     with serve_limited(limits) as url, start(url) as running:
         assert running.page().status == 200
         # Requests that are on their way continue.
@@ -122,13 +125,41 @@ def test_a_page_after_too_many_requests(
             assert reply.files.keys() == {SECRET}
 
 
-def test_an_index_that_refuses_all_requests() -> None:
-    """An installer decides what follows, as alone."""
-    answer = Answer(status=429)
-    with serve_answers({PAGE: answer}) as server:
-        with start(f"{server.url}/simple/") as running:
-            assert running.page("p").status == 429
-        assert len(server.requests) == 1
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_index_that_refuses_all_requests(status: int) -> None:
+    """An installer decides what follows, as alone, also if nvp itself asks others."""
+    torch = {"/simple/torch/": Answer(body=page("torch", TORCH), kind=JSON)}
+    with (
+        serve_answers({PAGE: Answer(status=status)}) as server,
+        serve_answers(torch) as other,
+        start(f"{other.url}/simple/", f"{server.url}/simple/") as running,
+    ):
+        assert running.page().status == 200
+        assert other.requests.count(f"/simple/torch/{TORCH}.metadata whole") == 1
+        assert running.page("p", number=1).status == status
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_requests_to_another_server_of_the_index(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit may be that of the pages and of the server of the files together."""
+    monkeypatch.setattr(kept_pages, "_PAUSES", (0.0,))
+    with serve_answers({}) as files:
+        entry: dict[str, Any] = {"filename": TORCH, "hashes": {}}
+        entry |= {"size": 20_000_000, "core-metadata": True}
+        entry["url"] = f"{files.url}/{TORCH}"
+        document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": [entry]}
+        answers = {
+            "/simple/torch/": Answer(body=json.dumps(document).encode(), kind=JSON),
+            PAGE: Answer(status=status),
+        }
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            assert running.page().status == 200
+            assert b"perhaps because of the requests of nvp" in running.page("p").body
 
 
 @pytest.mark.parametrize("version", EDGES)
@@ -189,7 +220,7 @@ def test_pip_stops_if_its_index_refuses_a_page_for_long(
     collector: Any = Collector()
     hooks.read_pages(collector, {"http://local/": "https://index.example/"}, {})
     session = SimpleNamespace(is_secure_origin=lambda _: True)
-    with pytest.raises(InstallationError, match="HTTP 429, perhaps because of"):
+    with pytest.raises(InstallationError, match="is refused, perhaps because of"):
         collector._get_index_content(Link("http://local/kern/"), session=session)
     assert statuses == [429, 429]
 

@@ -22,6 +22,7 @@ import asyncio
 import logging
 import os
 import re
+import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -35,7 +36,7 @@ import httpx
 from ...files import file_state, read_netrc
 from .connecting import basic, connected_host
 from .replies import EARLY_END, NO_END, OWN, make_reply, unpack, without_frames
-from .threads import call_in_daemon
+from .threads import FOR_INSTALLER, call_in_daemon
 from .urls import (
     CompleteResponse,
     Settings,
@@ -255,6 +256,7 @@ class Logins:
         # The logins that the user gave for URLs; `add` tells which ones are whole.
         self._given: dict[str, Pair] = {}
         self._whole: dict[str, bool] = {}
+        self.asked = threading.Event()  # by a request that no installer needs
         # The logins of the netrc file and of the keyring, and when to ask it again.
         self._in_netrc: dict[str, Pair] = {}
         self._in_keyring: dict[str, Pair] = {}
@@ -348,6 +350,8 @@ class Logins:
         :returns: the response; if it is a redirect for strangers, also the refusal of
             the user's login, which counts if the redirect leads to another refusal.
         """
+        if not FOR_INSTALLER.get():
+            self.asked.set()
         url, own = split_credentials(url)
         after = authorization_after(before, url)
         # The login that a page gives for a file is only for that file.

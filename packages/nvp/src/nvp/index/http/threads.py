@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _NAME = "nvidia-variant-provider index"
 
+FOR_INSTALLER: ContextVar[bool] = ContextVar("for installer", default=False)
+"""Whether an installer, and not only this program, needs what is requested."""
+
 _STEP = 0.01  # the number of seconds until other tasks run
 
 _PATIENCE = 3.0

@@ -194,7 +194,7 @@ def read_pages(
             if status != _TOO_MANY:
                 return page, status == 200
             time.sleep(seconds)
-        message = f"{own}: HTTP 429, perhaps because of the requests of nvp"
+        message = f"{own} is refused, perhaps because of the requests of nvp"
         errors: Any = importlib.import_module("pip._internal.exceptions")
         raise errors.InstallationError(f"{message}; try again later")
 

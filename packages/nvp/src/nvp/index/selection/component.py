@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
-from ..http.threads import Share, Space, Turn, in_thread
+from ..http.threads import FOR_INSTALLER, Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
 from .evidence import BUILD
@@ -179,8 +179,7 @@ class VariantRepository(RepositoryContainer):
         self._spaces = Space(), Space()
         self._sent = SentMetadata(self.reader.metadata, self.reader.clock)
         # Later requests for the files of these pages need them.
-        self._pages: Aging[str, ShownPage]
-        self._pages = Aging(PAGES, FOREVER, weigh=attrgetter("memory"))
+        self._pages = Aging[str, ShownPage](PAGES, FOREVER, weigh=attrgetter("memory"))
         # The labels of projects are also kept for pages that `_pages` has no room for.
         self._projects: Aging[str, tuple[str, frozenset[str] | None]] = Aging(
             _PROJECTS, FOREVER, weigh=lambda known: len(repr(known))
@@ -205,6 +204,7 @@ class VariantRepository(RepositoryContainer):
         # Few pages have much variant metadata; several at once would take gigabytes.
         async with Share(self._spaces), Turn(self.reader.large) as turn:
             read = self.source.get_project_page
+            FOR_INSTALLER.set(True)
             page = await read(project_name, request_context=request_context)
             await Share.take(len(page.files))  # a page of the cache, or a directory
             room = Room(turn, len(page.files))

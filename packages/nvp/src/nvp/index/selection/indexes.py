@@ -30,7 +30,7 @@ from ...builds.needs import Backend, parse_backend
 from ...builds.page import SHOW, Build, Visibility
 from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
-from ..http.threads import Share, Turns, in_thread
+from ..http.threads import FOR_INSTALLER, Share, Turns, in_thread
 from ..http.urls import PassingError, TooSlowError, UpstreamError, server_of
 from .evidence import BUILD, Known
 from .kept import FOREVER, FRESH, WARNED, Aging
@@ -125,6 +125,7 @@ class Indexes:
     @contextmanager
     def of(self, index: SimpleRepository) -> Iterator[None]:
         """Make a page of ``index`` in the block, and wait for that index itself."""
+        FOR_INSTALLER.set(False)
         waits = _WAITS.get()
         is_same = waits is not None and waits.own is index
         token = _WAITS.set(waits if is_same else _Waits(index))
@@ -191,9 +192,6 @@ class Indexes:
             why = "a page that nvp cannot read may have other files of it"
             return None, why if await may_find_files(error, project) else ""
         self.note(index, page.files)
-        # pip itself may have read the page, and otherwise the index counts the request.
-        if index is not self.own and not getattr(_unwrapped(index), "is_taken", False):
-            self._count(server_of(_url_of(index)))
         return page, ""
 
     async def read_all(self, project: str) -> Sequence[model.File]:
@@ -239,7 +237,6 @@ class Indexes:
                     if error.status == _TOO_MANY:
                         self._limiting.put(server, True)
                     raise
-                self._count(server)
                 async with self._parsing.of("", index):
                     return await asyncio.to_thread(parse, metadata)
 
@@ -299,12 +296,6 @@ class Indexes:
         found = await asyncio.gather(*(self.read(index, project) for index in indexes))
         names = [[x.filename for x in page.files] if page else [] for page, _ in found]
         return names, next((why for _, why in found if why), "")
-
-    def _count(self, server: str) -> None:
-        """Tell the indexes of a server that it answers requests of this program."""
-        for index in self.all:
-            if server_of(_url_of(index)) == server:
-                _unwrapped(index).is_asked = True  # type: ignore[attr-defined]
 
     def note(self, index: SimpleRepository, files: Sequence[model.File]) -> None:
         """Record the index of files; see `origins`."""

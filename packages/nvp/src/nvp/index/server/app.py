@@ -30,7 +30,7 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.replies import without_frames
-from ..http.threads import in_steps
+from ..http.threads import FOR_INSTALLER, in_steps
 from ..http.urls import (
     METADATA,
     CompleteResponse,
@@ -275,8 +275,8 @@ class _Handlers:
         upstream = self._source.upstream
         if not url:
             upstream.miss(name, None if url is None else "pip alone has read it")
-            is_limited = failed == 429 and upstream.is_asked
-            return Response(status_code=429 if is_limited else 204)
+            return Response(status_code=429 if upstream.is_limited(failed) else 204)
+        upstream.is_limited(200)
         url, _ = split_credentials(url)
         if pair is not None:
             own = self._source.url
@@ -314,10 +314,11 @@ class _Handlers:
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
         repository = self._source.repository
-        find = repository.get_resource
         mark = model.RequestContext({MARK: request.path_params[MARK]})
         HAS_ENDED.set(request.is_disconnected)
+        FOR_INSTALLER.set(True)
         try:
+            find = repository.get_resource
             resource = await find(project, name, request_context=mark)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
@@ -335,9 +336,8 @@ class _Handlers:
                 return await self._send(resource, request)
             resource = model.LocalResource(path=self._source.saved[name])
         if isinstance(resource, model.HttpResource):
-            if not self._is_direct(request) and not self._source.is_reachable(
-                resource.url
-            ):
+            is_direct = self._is_direct(request)
+            if not (is_direct or self._source.is_reachable(resource.url)):
                 logger.info("%s: streamed from %s", name, redacted(resource.url))
                 return await self._stream(resource.url, request)
             logger.info("%s: redirected to %s", name, redacted(resource.url))

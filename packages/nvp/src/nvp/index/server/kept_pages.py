@@ -54,7 +54,10 @@ _LONGEST = 600.0
 """The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
 yanked a file since, and the clients of this server cannot ask for a new page."""
 
-_PAUSES = (1.0, 2.0, 4.0, 8.0)  # in seconds, after 429
+LIMITING = frozenset({429, 503})
+"""The statuses of servers that limit requests: RFC 6585, and the default of nginx."""
+
+_PAUSES = (1.0, 2.0, 4.0, 8.0)  # in seconds, after one of these
 
 _SKEW = 5.0  # the difference of clocks in seconds that does not count as an age
 
@@ -283,25 +286,26 @@ class KeptPages:
 
 
 async def patiently(
-    ask: Callable[[], Awaitable[T]], url: str, is_asked: Callable[[], bool]
+    ask: Callable[[], Awaitable[T]], url: str, is_limited: Callable[[int | None], bool]
 ) -> T:
     """Return the page that ``ask`` reads, also if the server limits requests.
 
-    :param is_asked: whether the server has answered requests that only this program
-        sends. Without these, an installer might have its page, so 429 must not lead to
-        the next index.
+    :param is_limited: whether a status may be caused by requests that only this program
+        sends. Without these, an installer might have its page, so the status must not
+        lead to the next index.
     :raises UpstreamError: the server refuses the page for too long.
     """
+    status = None
     for seconds in (*_PAUSES, 0.0):
         try:
             return await ask()
         except UpstreamError as error:
-            status = error.reply.status if error.reply is not None else 0
-            if status != 429 or not is_asked():
+            status = error.reply.status if error.reply is not None else None
+            if not is_limited(status):
                 raise
         with Share.waits():
             await asyncio.sleep(seconds)
-    message = "HTTP 429, perhaps because of the requests of nvp"
+    message = f"HTTP {status}, perhaps because of the requests of nvp"
     raise UpstreamError(message, url, hint="try again later")
 
 

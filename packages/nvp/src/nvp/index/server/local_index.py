@@ -37,6 +37,7 @@ from .kept_pages import KeptPages
 from .places import (
     LinksUpstream,
     find_links_path,
+    is_distribution,
     is_file_of_pip,
     is_page,
     join_paths,
@@ -44,7 +45,7 @@ from .places import (
 )
 from .responses import ANY_HOST, Access, Source
 from .server import Server
-from .upstream import Upstream, is_distribution
+from .upstream import Upstream
 
 if TYPE_CHECKING:
     from .served_locks import LockableRelease, LockFiles

@@ -51,7 +51,6 @@ from .upstream import (
     HttpUpstream,
     UnjudgedError,
     Upstream,
-    is_distribution,
     list_folder,
     local_path,
     outside_of_index,
@@ -162,6 +161,11 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []  # pip reports the error
+
+
+def is_distribution(name: str) -> bool:
+    """Return whether a file name is that of a wheel or a source distribution."""
+    return name.endswith(".whl") or release_of_sdist(name) is not None
 
 
 class FolderUpstream(Upstream):

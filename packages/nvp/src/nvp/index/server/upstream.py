@@ -25,7 +25,6 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from ...wheels.archive import release_of_sdist
 from ..http.client import Client
 from ..http.connecting import Nearness
 from ..http.kept_keys import LINKS, may_list
@@ -51,7 +50,7 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
 from ..selection.pieces import PAGE, IndexFile, IndexUrl, read_local
-from .kept_pages import KeptPage, KeptPages, mark, patiently
+from .kept_pages import LIMITING, KeptPage, KeptPages, mark, patiently
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ _FORBIDDING = "pytorch.org"
 
 _MOST_SERVERS = 64
 """The maximum number of servers that a page may name; real pages name up to 3."""
-
 
 _LARGE = 256 * 1024
 """The size in bytes from which pages are parsed one at a time."""
@@ -82,9 +80,6 @@ class Upstream(SimpleRepository):
     is_taken = False
     """Whether pip itself has read a page, and can read the files with credentials."""
 
-    is_asked = False
-    """Whether the server has sent something that only this program has requested."""
-
     kept: KeptPages | None = None
     """The cache of pages, if any."""
 
@@ -92,12 +87,12 @@ class Upstream(SimpleRepository):
     """The URL of the only index that gets credentials for files; ``None`` for all."""
 
     def __init__(self) -> None:
+        self._has_answered = False
         # The files of pages, for requests right after a page, each with its weight.
         self._pages: Aging[str, tuple[int, dict[str, list[model.File]]]]
         self._pages = Aging(PAGES, FOREVER, weigh=itemgetter(0))
         # The pages that pip has read.
-        self._taken: Aging[str, model.ProjectDetail]
-        self._taken = Aging(PAGES, FOREVER, weigh=weigh)
+        self._taken = Aging[str, model.ProjectDetail](PAGES, FOREVER, weigh=weigh)
         # The pages that pip has not read or, with a reason, that only pip can read.
         self._missed: dict[str, UpstreamError | None] = {}
 
@@ -203,7 +198,7 @@ class Upstream(SimpleRepository):
             asked = {"Accept": accept, **validators}
             reply = await client.get(url, asked, turn=turn)
         except UpstreamError as error:
-            if validators and error.reply is not None:
+            if validators and (error.reply is not None or error.status == 502):
                 return await again()  # some servers fail only with validators
             if error.reply is None or 400 <= error.reply.status < 600:
                 raise
@@ -259,6 +254,17 @@ class Upstream(SimpleRepository):
         self._missed.pop(name, None)
         self.is_taken = True
 
+    def is_limited(self, status: int | None) -> bool:
+        """Return whether a page may be refused because of requests of this program.
+
+        An index that has never answered fails for an installer alone, too.
+        """
+        is_refusal = status in LIMITING
+        self._has_answered = self._has_answered or not (is_refusal or status is None)
+        client: Client | None = getattr(self, "_client", None)
+        asked = client is not None and client.logins.asked.is_set()
+        return is_refusal and self._has_answered and asked
+
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
 
@@ -300,13 +306,14 @@ class HttpUpstream(Upstream):
         url = f"{self.url}{project}/"
         try:
             ask = partial(self._fetch, self._client, url, ACCEPT, project)
-            page = await patiently(ask, url, lambda: self.is_asked)
-            self.is_asked = self.is_asked or self.is_taken
+            page = await patiently(ask, url, self.is_limited)
+            self._has_answered = True
             return page
         except UpstreamError as error:
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
                 status = 404
+            self.is_limited(status or None)
             missing = {404: errors.PackageNotFoundError, 410: GoneError}.get(status)
             if missing is not None and not (error.reply and _needs_care(error.reply)):
                 raise missing(project) from None
@@ -323,8 +330,8 @@ def _parse(
     reply: CompleteResponse, project: str, broken: UpstreamError | None = None
 ) -> model.ProjectDetail:
     """Parse a page. An error contains the reply, which an installer may understand."""
-    kind = reply.headers.get("content-type", "")
-    kind = "a reply with an odd head" if isinstance(reply, OddReply) else kind
+    is_odd, kind = isinstance(reply, OddReply), reply.headers.get("content-type", "")
+    kind = "a reply with an odd head" if is_odd else kind
     try:
         page = parse_page(reply.body, kind, reply.url, project, exact=True)
         return mark(page, reply, broken)
@@ -382,8 +389,7 @@ async def refuse_near_files(
 
 def _servers_of(files: Iterable[model.File]) -> list[str | None]:
     """Return the server of each file, or ``None`` for a file in a directory."""
-    urls = (file.url for file in files)
-    return [server_of(url) if url.startswith(_SCHEMES) else None for url in urls]
+    return [server_of(x.url) if x.url.startswith(_SCHEMES) else None for x in files]
 
 
 def read_page_file(
@@ -436,11 +442,6 @@ def list_folder(
         if path.is_file() and is_text(path.name)
     )
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
-
-
-def is_distribution(name: str) -> bool:
-    """Return whether a file name is that of a wheel or a source distribution."""
-    return name.endswith(".whl") or release_of_sdist(name) is not None
 
 
 def local_path(location: str) -> Path:
