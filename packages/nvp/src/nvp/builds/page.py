@@ -138,10 +138,13 @@ def find_visibility(
     # Compare only builds that the installer could select.
     left = [build for build in every if not build.withdrawn] or every
     candidates = [build for build in left if build.pythons] or left
-    # Releases of another index do not show that the newest one of this one cannot run.
     indexes = {build.index for build in every}
     by_python = _find_known(releases, indexes)
-    by_index = {index: _find_known(releases, {index}) for index in indexes}
+    by_index = dict.fromkeys(indexes, by_python)
+    if len(indexes) > 1:
+        # A release of another index does not show that the newest release of this index
+        # cannot run.
+        by_index = {index: _find_known(releases, {index}) for index in indexes}
     newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
@@ -216,7 +219,10 @@ class _Known(NamedTuple):
 def _find_known(
     releases: Mapping[Version, Sequence[Build]], indexes: Collection[int | None]
 ) -> Mapping[int | None, _Known]:
-    """Find the newest release that runs on each Python, or, keyed ``None``, on any."""
+    """Find the newest release that runs on each Python, or, keyed ``None``, on any.
+
+    :param indexes: the indexes whose builds count.
+    """
     is_installable = any(build.pythons for its in releases.values() for build in its)
     by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):
@@ -410,6 +416,7 @@ def find_visibility_elsewhere(
     release has wheels for this machine, but none is shown, its other wheels are not
     shown either.
 
+    :param here: the wheels that this machine can install.
     :param visibilities: the visibility of these wheels, keyed by file name.
     :returns: the visibility of the wheels ``elsewhere``, keyed by file name.
     """

@@ -53,7 +53,8 @@ HOOKS = "NVP_PIP_HOOKS"
 _DIRECT, _HAS_READ = "Nvp-Direct", "Nvp-Has-Read"  # copies of those in responses.py
 _OWN = {_DIRECT: "1"}  # the headers of requests for the local index only
 _LARGE = 64 * 1024 * 1024  # a copy of LARGE_BYTES in strict_json.py
-_TOO_MANY, _PAUSES = 429, (1, 2, 4, 8, 0)  # the seconds before pip reads a page again
+_TOO_MANY = 429  # the status of a server that limits requests
+_PAUSES = (1, 2, 4, 8, 0)  # the seconds before pip reads such a page again
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
 
@@ -234,14 +235,14 @@ def send(
     is_missing: bool = True,
     failed: int | None = None,
 ) -> int:
-    """Send a page to the local index; return 200 if it can judge the page.
+    """Send a page to the local index, and return the status of its reply.
 
     :param page: the page as pip has read it; ``None`` if the local index has to do
         without the page.
     :param is_missing: whether pip, too, does without it.
     :param failed: the status of the page, if it is an error.
-    :returns: the status of the local index. It is 429 if the page is to be read again,
-        because the local index, too, has sent requests to the server.
+    :returns: 200 if the local index can judge the page; 429 if pip must read the page
+        again, because nvp has sent requests, too.
     """
     about: list[Any] = [None if is_missing else "", None, None, failed]
     if page is not None:

@@ -125,7 +125,7 @@ class Indexes:
     @contextmanager
     def of(self, index: SimpleRepository) -> Iterator[None]:
         """Make a page of ``index`` in the block, and wait for that index itself."""
-        FOR_INSTALLER.set(False)
+        FOR_INSTALLER.set(False)  # the page itself has been read
         waits = _WAITS.get()
         is_same = waits is not None and waits.own is index
         token = _WAITS.set(waits if is_same else _Waits(index))

@@ -429,8 +429,8 @@ class PageJudge:
     ) -> Mapping[Version, list[Judgement]]:
         """Return the verdicts on the builds that an installer may take, by release.
 
-        :param own: the files of the index whose page is made. Its builds may require
-            a CPU build of this index that GPU builds of other indexes hide.
+        :param own: the files of the index whose page is made. Builds of this index may
+            require its CPU builds, although GPU builds of other indexes hide them.
         """
         judged: dict[Version, dict[Judgement, None]] = {}
         every = self._find_visible(project, builds).files

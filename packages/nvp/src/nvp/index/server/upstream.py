@@ -313,7 +313,6 @@ class HttpUpstream(Upstream):
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
                 status = 404
-            self.is_limited(status or None)
             missing = {404: errors.PackageNotFoundError, 410: GoneError}.get(status)
             if missing is not None and not (error.reply and _needs_care(error.reply)):
                 raise missing(project) from None
