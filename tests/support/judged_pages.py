@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
@@ -17,7 +19,12 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp.builds.page import Build
+from nvp.builds.verdicts import Judgement
+from nvp.index.selection.evidence import Leaders
+from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.judging import PageJudge
+from nvp.index.selection.options import Selection
+from nvp.index.selection.wheel_files import ReadMetadata
 
 OLD = Environment(
     cuda_driver_version=CudaVersion(12, 8),
@@ -27,6 +34,7 @@ NONE = Environment(reason="no-device")
 LARGE = 50_000_000
 
 T = TypeVar("T")
+ReadPage: TypeAlias = Callable[[str], Awaitable[Sequence[model.File]]]
 
 
 def wheel(name: str, size: int | None = LARGE) -> model.File:
@@ -38,6 +46,55 @@ def wheel(name: str, size: int | None = LARGE) -> model.File:
 def linux(project: str, version: str, size: int | None = LARGE) -> model.File:
     name = f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
     return wheel(name, size)
+
+
+class _Required(Indexes):
+    """The pages of required projects.
+
+    :param read_page: returns the files of a project.
+    """
+
+    def __init__(self, read_page: ReadPage, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self._read_page = read_page
+
+    async def read_all(self, project: str) -> Sequence[model.File]:
+        return await self._read_page(project)
+
+
+def make_judge(
+    environment: Environment,
+    read_metadata: ReadMetadata,
+    read_page: ReadPage,
+    warn: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> PageJudge:
+    """Return a judge of pages for Linux, which reads required projects from pages.
+
+    :param options: those of `PageJudge`.
+    """
+
+    async def find_environment() -> Environment:
+        return environment
+
+    async def find_verdicts(
+        project: str, depth: int
+    ) -> Mapping[Version, Sequence[Judgement]]:
+        return (await leaders.find(project, depth)).verdicts
+
+    options = {"find_environment": find_environment, **options}
+    judge = PageJudge(
+        platform="linux_x86_64",
+        read_metadata=read_metadata,
+        find_verdicts=find_verdicts,
+        warn=warn,
+        **options,
+    )
+    selection = Selection(machine=lambda: environment, platform="linux_x86_64")
+    leaders = Leaders(_Required(read_page, clock), selection, judge.judge)
+    return judge
 
 
 @dataclass
@@ -88,12 +145,12 @@ class Index:
             return environment
 
         async def work() -> list[Build]:
-            judge = PageJudge(
-                find_environment,
-                "linux_x86_64",
+            judge = make_judge(
+                environment,
                 self.read_metadata,
                 self.read_page,
                 self.warnings.append,
+                find_environment=find_environment,
                 patience=patience,
             )
             for name in (project, *later):

@@ -15,13 +15,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import cpython_tags
 from packaging.version import Version
 from simple_repository import model
+from support.builds import machine
+from support.judged_pages import make_judge
 
-from nvidia_variant_provider.machine.environment import (
-    ComputeCapability,
-    CudaVersion,
-    Environment,
-    Gpu,
-)
 from nvp.builds import stepping_back
 from nvp.builds.needs import Backend, parse_backend
 from nvp.builds.page import Build, PageVisibility, Visibility
@@ -32,7 +28,6 @@ from nvp.index.pip.explain import explain_builds, find_requirements
 from nvp.index.pip.installed import Installed
 from nvp.index.pip.written import _find_uncovered
 from nvp.index.selection import judging, renaming
-from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.renaming import Wheel
 from nvp.index.selection.visibility import PageVerdicts
 from nvp.index.server.served_locks import LockableRelease, LockableWheel, read_lockable
@@ -284,13 +279,6 @@ def test_tags_of_machines_are_found_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(listed) < 20
 
 
-async def _find_environment() -> Environment:
-    return Environment(
-        cuda_driver_version=CudaVersion(12, 8),
-        gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
-    )
-
-
 def _listed(project: str, versions: Iterable[str], size: int) -> list[model.File]:
     names = (
         f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -327,9 +315,8 @@ def _judge(
     async def read_page(project: str) -> list[model.File]:
         return pages[project]
 
-    judge = PageJudge(
-        _find_environment, "linux_x86_64", read_metadata, read_page, print
-    )
+    environment = machine("12.8", "8.0")
+    judge = make_judge(environment, read_metadata, read_page, print)
     files = _listed("kern", (f"1.{number}" for number in range(releases)), 50_000_000)
     found, _ = asyncio.run(judge.judge("kern", files))
     return found, read

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from simple_repository import model
 from support.builds import machine
+from support.judged_pages import make_judge
 from support.label_index import Pages
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import Comparison, Parts
 from nvp.index.http.urls import Settings
 from nvp.index.selection import reader as reading
-from nvp.index.selection.judging import PageJudge
+from nvp.index.selection.indexes import MINUTE
 from nvp.index.selection.kept import (
     FRESH,
     Aging,
@@ -127,17 +127,8 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
     async def read_page(_: str) -> Sequence[model.File]:
         return torch
 
-    async def find_environment() -> Environment:
-        return machine("12.8", "8.0")
-
-    judge = PageJudge(
-        find_environment,
-        "linux_x86_64",
-        read_metadata,
-        read_page,
-        pytest.fail,
-        clock=clock,
-    )
+    environment = machine("12.8", "8.0")
+    judge = make_judge(environment, read_metadata, read_page, pytest.fail, clock=clock)
 
     async def verdict() -> str:
         builds, required = await judge.judge(
@@ -151,7 +142,7 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
         torch.append(file("torch", "9.1"))
         requires["torch 9.1"] = "nvidia-cuda-runtime-cu12==12.8.90"
         verdicts.append(await verdict())
-        clock.now = FRESH
+        clock.now = 2 * MINUTE
         verdicts.append(await verdict())
         return verdicts
 

@@ -28,7 +28,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.http.client import Client
-from nvp.index.selection import judging, visibility
+from nvp.index.selection import evidence, judging, visibility
 from nvp.index.selection.component import VariantRepository, select
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.selection.reader import Reader
@@ -371,7 +371,7 @@ class TestCompanions:
         assert (page.follows, page.strays) == ("torch", {})
 
         # The pages of thirty projects, each with 25,000 files, took 25 seconds.
-        monkeypatch.setattr(visibility, "_MOST", len(union_names()) - 1)
+        monkeypatch.setattr(evidence, "_MOST", len(union_names()) - 1)
         found = repository(Pages(pages, contents), environment=machine("13.0", "7.0"))
         show(found, "torchvision")
         assert found.last("torchvision").judged.follows is None

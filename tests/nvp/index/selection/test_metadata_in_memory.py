@@ -11,15 +11,13 @@ from typing import TypeVar
 import pytest
 from simple_repository import model
 from support.exposed import index_of, wheel
-from support.judged_pages import OLD, Index, linux
+from support.judged_pages import OLD, Index, linux, make_judge
 from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.selection import indexes
 from nvp.index.selection.indexes import Indexes
-from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.reader import Reader
 
 T = TypeVar("T")
@@ -110,9 +108,6 @@ def test_a_required_project_does_not_use_up_the_limits_of_a_page() -> None:
 def test_metadata_of_a_page_has_a_limit() -> None:
     """64 wheels with METADATA of 4 MB each took 350 MB, and 20 seconds."""
 
-    async def find_environment() -> Environment:
-        return OLD
-
     async def read_metadata(_: str, __: model.File, parse: Callable[[bytes], T]) -> T:
         head = b"Name: kern\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu13\n"
         return parse(head + b"Description: \n" + b" x\n" * 1_300_000)
@@ -121,9 +116,7 @@ def test_metadata_of_a_page_has_a_limit() -> None:
         return []
 
     warned: list[str] = []
-    judge = PageJudge(
-        find_environment, "linux_x86_64", read_metadata, read_page, warned.append
-    )
+    judge = make_judge(OLD, read_metadata, read_page, warned.append)
     files = [linux("kern", f"1.0+x{number}") for number in range(12)]
     found, _ = asyncio.run(judge.judge("kern", files))
     verdicts = [each.judgement.verdict for each in found]

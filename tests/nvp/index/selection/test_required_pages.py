@@ -11,15 +11,14 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 from support.exposed import MACHINE
+from support.judged_pages import make_judge
 from support.label_index import Pages
 from support.loopback import JSON
 
-from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.http.urls import PassingError
-from nvp.index.selection import indexes
+from nvp.index.selection import indexes, judging, wheel_files
 from nvp.index.selection.component import select
-from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
 from nvp.index.selection.reader import Reader
 
@@ -131,6 +130,32 @@ def test_a_build_may_require_a_cpu_build_of_its_own_index(
     assert versions == [*map(Version, ["1.0+cu126", *shown])]
 
 
+def test_pages_share_the_verdicts_on_a_required_project(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page of torch with 19,900 files was judged for each page that requires it."""
+    judged: list[str] = []
+
+    def find_wheels(files: Sequence[model.File], project: str, *more: Any) -> Any:
+        judged.append(project)
+        return wheel_files.find_wheels(files, project, *more)
+
+    monkeypatch.setattr(judging, "find_wheels", find_wheels)
+    names = [f"kern{letter}" for letter in "abcdefgh"]
+    requires = {**METADATA, **{f"{name}-2.0": "torch" for name in names}}
+    sources = index_of(0, requires), index_of(1, {"torch-8.0": ""})
+    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
+    reader = Reader(Client())
+    own, _ = select(sources, selection=selection, reader=reader, warn=lambda _: None)
+
+    async def read() -> None:
+        await asyncio.gather(*map(own.get_project_page, names))
+
+    asyncio.run(read())
+    assert judged.count("torch") == 1
+    assert sorted(set(judged)) == [*names, "torch"]
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_wheels_of_forgotten_indexes_are_judged_alone(is_first: bool) -> None:
     """The origins of 100,000 files are known, and one index may have listed more."""
@@ -147,12 +172,8 @@ def test_wheels_of_forgotten_indexes_are_judged_alone(is_first: bool) -> None:
     async def read_page(_: str) -> Sequence[model.File]:
         return [other, own] if is_first else [own, other]
 
-    async def find_environment() -> Environment:
-        return MACHINE
-
-    platform = "linux_x86_64"
     readers = read_metadata, read_page, pytest.fail
-    judge = PageJudge(find_environment, platform, *readers, origins=lambda _: ())
+    judge = make_judge(MACHINE, *readers, origins=lambda _: ())
     file = model.File(filename=kern, url=kern, hashes={})
     (build,), _ = asyncio.run(judge.judge("kern", [file]))
     assert build.judgement.verdict == "runs"

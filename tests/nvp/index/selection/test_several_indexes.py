@@ -27,8 +27,8 @@ from nvp.index.http.client import Client
 from nvp.index.http.urls import UpstreamError
 from nvp.index.selection import indexes, options, visibility, wheel_files
 from nvp.index.selection.component import VariantRepository, select
-from nvp.index.selection.evidence import Followed, Part
-from nvp.index.selection.indexes import Indexes, state_of
+from nvp.index.selection.evidence import Followed, Part, state_of
+from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.options import Pins, Target, parse_pins
 from nvp.index.selection.reader import Reader
 
@@ -190,7 +190,7 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def part(length: int) -> Part:
         required = {Version("1"): {"torch": "x" * length}}
-        return Part(builds=(), judged=(), required=required, is_late=False)
+        return Part(builds=(), judged=(), required=required, late=frozenset())
 
     async def run() -> None:
         every = Indexes([Index(0, {}), Index(1, {})])
@@ -211,7 +211,7 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         parts = [part(900_000)]
 
         async def follow() -> Followed:
-            return Followed(name=None, backends={}, parts=parts, is_late=False)
+            return Followed(name=None, backends={}, parts=parts, late=frozenset())
 
         await every.once("d", lambda: parts, follow)
         await ask("a", 300_000)
@@ -229,7 +229,7 @@ def test_what_is_shared_does_not_change_while_it_is_used() -> None:
 
         async def work() -> Part:
             made.append(now[0])
-            return Part(builds=(), judged=(), required={}, is_late=False)
+            return Part(builds=(), judged=(), required={}, late=frozenset())
 
         async def use(*seconds: float) -> None:
             for now[0] in seconds:
@@ -254,7 +254,7 @@ def test_what_is_shared_changes_with_each_yanked_file() -> None:
     states = []
     for reason in ('"CVE"', '""', "false"):
         index.pages = {"kern": text.replace('"CVE"', reason)}
-        states.append(state_of(asyncio.run(index.get_project_page("kern"))))
+        states.append(state_of(asyncio.run(index.get_project_page("kern")).files))
     assert len({*states}) == 3
 
 

@@ -176,16 +176,17 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
         now = [0.0]
         own, prompt = index_of(0, [wheel("1.0")]), index_of(1, [wheel("1.0")])
         late, later = LatePages(asyncio.Event()), LatePages(asyncio.Event())
-        others = Indexes([own, prompt, late, later], clock=lambda: now[0])
+        last = LatePages(asyncio.Event())
+        others = Indexes([own, prompt, late, later, last], clock=lambda: now[0])
 
         async def wait(index: Pages, seconds: str) -> None:
             with pytest.raises(TooSlowError, match=f"not there after {seconds} s"):
                 await others.wait(index, index.get_project_page("kern"))
 
         with others.of(own):
-            assert not others.is_late
+            assert not others.late
             await wait(late, "0.4")
-            assert others.is_late
+            assert others.late
             await wait(late, "0.05")  # there was no time left
             await wait(later, "0.2")
             with others.of(own):  # evidence for the same page
@@ -193,10 +194,13 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             names, why = await others.read_names([late, later, prompt], "kern")
             assert names == [[], [], [wheel("1.0").name]]
             assert why == "another index is late"
+        with others.of(prompt):
+            await asyncio.sleep(0.3)  # its own evidence, or that of another page
+            await wait(last, "0.2")
         now[0] += 59
         with others.of(prompt):  # in the next minute
             await others.wait(own, own.get_project_page("kern"))
-            assert not others.is_late
+            assert not others.late
             await wait(late, "0.1")
             await wait(late, "0.05")  # its other projects, which METADATA requires
         now[0] += 2  # the last, short wait does not count

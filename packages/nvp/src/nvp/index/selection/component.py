@@ -28,8 +28,7 @@ from ..http.ranges import RangeSupport
 from ..http.threads import FOR_INSTALLER, Share, Space, Turn, in_thread
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator, compare
-from .evidence import BUILD
-from .indexes import Indexes
+from .indexes import BUILD, Indexes
 from .kept import (
     FOREVER,
     PAGES,

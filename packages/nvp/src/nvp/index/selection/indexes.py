@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import (
     Awaitable,
     Callable,
@@ -28,23 +29,24 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import SHOW, Build, Visibility
-from ..http.kept_keys import is_yanked
 from ..http.replies import without_frames
 from ..http.threads import FOR_INSTALLER, Share, Turns, in_thread
 from ..http.urls import PassingError, TooSlowError, UpstreamError, server_of
-from .evidence import BUILD, Known
 from .kept import FOREVER, FRESH, WARNED, Aging
 from .pieces import UNAVAILABLE
 from .reader import Reader, may_find_files
 
 T = TypeVar("T")
-K = TypeVar("K", bound=Known)
+K = TypeVar("K", bound="Known")
 
 _MOST = 100_000
 """The maximum number of files of an index by which the index of a file is found."""
 
 _MEMORY = 64 * 1024 * 1024
 """The maximum memory of cached evidence in bytes."""
+
+BUILD = 1100
+"""The memory of a verdict on a build in bytes, without its reasons."""
 
 MINUTE = 60.0
 """The seconds for which evidence is cached, and for which an index counts as late."""
@@ -65,6 +67,21 @@ _QUIET = 3 * LATE
 waits for the first page, which may wait for two indexes."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Known(ABC):
+    """What pages share about a project.
+
+    :param late: the indexes that were late, so that some evidence is missing.
+    """
+
+    late: frozenset[SimpleRepository]
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """The estimated memory in bytes."""
+
+
 class LateError(TooSlowError):
     """An index takes longer than a page of another index waits for it."""
 
@@ -76,7 +93,7 @@ class _Waits:
     """The waits of a page for the indexes other than ``own``."""
 
     own: SimpleRepository
-    until: float | None = None
+    until: float
     known: set[SimpleRepository] = field(default_factory=set)
     late: set[SimpleRepository] = field(default_factory=set)
 
@@ -92,10 +109,10 @@ class _Shared(NamedTuple):
     used: float
     memory: int
 
-    def is_fresh(self, now: float) -> bool:
+    def is_fresh(self, now: float, age: float) -> bool:
         """Return whether the result is still used; see `Indexes.once`."""
-        age = now - self.since
-        return age < FRESH or (now - self.used < _QUIET and age < 2 * FRESH)
+        quiet = now - self.used < _QUIET
+        return now - self.since < (2 * age if quiet else age)
 
 
 class Indexes:
@@ -119,6 +136,7 @@ class Indexes:
         # The servers that have refused METADATA, because there were too many requests.
         self._limiting: Aging[str, bool] = Aging(WARNED, MINUTE, clock)
         self._clock = clock
+        self._inspected = 0  # the number of wheels
         self._known: Aging[object, _Shared]
         self._known = Aging(_MEMORY, MINUTE, clock, lambda known: known.memory)
 
@@ -128,7 +146,8 @@ class Indexes:
         FOR_INSTALLER.set(False)  # the page itself has been read
         waits = _WAITS.get()
         is_same = waits is not None and waits.own is index
-        token = _WAITS.set(waits if is_same else _Waits(index))
+        until = asyncio.get_running_loop().time() + LATE
+        token = _WAITS.set(waits if is_same else _Waits(index, until))
         try:
             yield
         finally:
@@ -141,10 +160,10 @@ class Indexes:
         return waits.own if waits else None
 
     @property
-    def is_late(self) -> bool:
-        """Whether another index was late for the page that is made."""
+    def late(self) -> frozenset[SimpleRepository]:
+        """The other indexes that were late for the page that is made."""
         waits = _WAITS.get()
-        return waits is not None and bool(waits.late)
+        return frozenset(waits.late if waits else ())
 
     async def wait(
         self, index: SimpleRepository, work: Awaitable[T], seconds: float = LATE
@@ -163,7 +182,6 @@ class Indexes:
         if waits is None or waits.own is index:
             return await work
         now = asyncio.get_running_loop().time()
-        waits.until = waits.until or now + LATE
         left = max(waits.until - now, _KEPT if index in waits.known else LEAST)
         waits.known.add(index)
         kind = index, seconds
@@ -200,7 +218,7 @@ class Indexes:
         :raises TimeoutError: an index is late, so the files must not be judged.
         """
         found = [await self.read(index, project) for index in self.all]
-        if self.is_late:
+        if self.late:
             raise asyncio.TimeoutError
         if any(why for _, why in found):
             return ()
@@ -250,33 +268,38 @@ class Indexes:
         key: object,
         state: Callable[[], object],
         work: Callable[[], Coroutine[Any, Any, K]],
+        age: float = FRESH,
     ) -> K:
         """Return the result of ``work``, or a known one.
 
         Pages of a project on several indexes need the same evidence, also if it is
         incomplete, because a server fails. So that it does not change between the pages
         of one installer, a result is known for a minute after its last use, or for
-        `_QUIET` seconds once it is as old as `FRESH`, but no longer than twice `FRESH`.
+        `_QUIET` seconds once it is as old as ``age``, but no longer than twice ``age``.
 
         :param state: returns a value that changes if ``work`` has other input. It is
             called in a thread.
+        :param age: the time in seconds.
         """
-        if len(self.all) == 1:
-            return await work()
-        given = await in_thread(state)
+        given = self._inspected, await in_thread(state)
         known, now = self._known.get(key), self._clock()
-        is_known = known is not None and known.given == given and known.is_fresh(now)
+        is_known = (
+            known is not None and known.given == given and known.is_fresh(now, age)
+        )
         if known is None or not is_known:
             known = _Shared(given, asyncio.create_task(work()), now, now, BUILD)
             known.task.add_done_callback(partial(self._end, key))
         self._known.put(key, known._replace(used=now))
         task: asyncio.Task[K] = known.task
         with Share.waits() if is_known else nullcontext():
-            return await asyncio.shield(task)
+            result = await asyncio.shield(task)
+        if waits := _WAITS.get():
+            waits.late |= result.late
+        return result
 
     def _end(self, key: object, task: asyncio.Task[Any]) -> None:
         """Count the memory of a result, or forget an incomplete one."""
-        failed = task.cancelled() or task.exception() or task.result().is_late
+        failed = task.cancelled() or task.exception() or task.result().late
         known = self._known.get(key)
         if known is None or known.task is not task:
             return
@@ -285,9 +308,9 @@ class Indexes:
         else:
             self._known.put(key, known._replace(memory=task.result().memory))
 
-    def forget(self, key: object) -> None:
-        """Forget a result of `once`, because there is new evidence."""
-        self._known.drop(key)
+    def note_inspected(self) -> None:
+        """Use no known result of `once`: a wheel was inspected, which is evidence."""
+        self._inspected += 1
 
     async def read_names(
         self, indexes: Sequence[SimpleRepository], project: str
@@ -388,22 +411,3 @@ def _unwrapped(index: SimpleRepository) -> SimpleRepository:
     while isinstance(index, RepositoryContainer):
         index = index.source
     return index
-
-
-def state_of(page: model.ProjectDetail) -> int:
-    """Return a hash of the data of a page on which verdicts depend.
-
-    URLs do not count, because their signatures differ from reply to reply.
-    """
-    states = (
-        (
-            file.filename,
-            file.size,
-            file.yanked or is_yanked(file),
-            file.requires_python,
-            repr(file.hashes),
-            repr(file.dist_info_metadata),
-        )
-        for file in page.files
-    )
-    return hash(frozenset(states))

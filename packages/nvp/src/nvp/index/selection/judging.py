@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from simple_repository import model
 from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
 
 from ...builds.needs import Backend, needs_of_name
-from ...builds.page import Build, PageVisibility, find_visibility
+from ...builds.page import Build
 from ...builds.stepping_back import Limits
 from ...builds.verdicts import (
     UNKNOWN,
@@ -36,9 +35,7 @@ from ...builds.verdicts import (
 from ...knowledge.builds import PROJECTS, Needs, find_neighbours, required_projects
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
-from .evidence import Required
-from .indexes import MINUTE
-from .kept import Aging
+from .evidence import PATIENCE, Required
 from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
     NeedsReader,
@@ -57,9 +54,6 @@ _MOST_READ = 64
 """The maximum number of wheels of a page whose METADATA is read. vllm has 20
 consecutive releases that require a newer torch than drivers for CUDA 12 can run."""
 
-PATIENCE = 20.0
-"""The time limit for all METADATA of a page in seconds: an installer is waiting."""
-
 _DEEPEST = 2
 """The maximum depth of requirements: vllm needs torchvision, which needs torch."""
 
@@ -67,19 +61,16 @@ _FILTERS = 4  # how often a requirement is compared with each release of its pro
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
-_REMEMBERED = 256  # the number of projects whose verdicts are cached for a minute
-
 _Key = tuple[Version, "str | None", object]
 """The key of a build in a release: the version with its label, the platform, and, for a
 required project, the indexes: each may list a wheel to have its METADATA read instead
 of that of the others."""
 
 FindEnvironment = Callable[[], Awaitable[Environment]]
-FindVisible = Callable[[str, "Sequence[Build]"], PageVisibility]
-"""Finds the visibility of the builds of a project on all indexes."""
-
 FindInspected = Callable[[model.File], "Needs | None"]
-ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
+
+FindVerdicts = Callable[[str, int], Awaitable[Mapping[Version, Sequence[Judgement]]]]
+"""Finds the verdicts on the builds of a required project, by release, at a depth."""
 
 
 class PageJudge:
@@ -90,16 +81,13 @@ class PageJudge:
     :param platform: the target platform, such as ``linux_x86_64``. Wheels for other
         platforms are judged without requests.
     :param warn: called with a sentence, once for each project with unusable METADATA.
-    :param find_visible: finds the visibility of the builds of a required project.
     :param folder_of: returns the backend of a file, from the URL of its index.
     :param origins: returns the indexes that list a file.
-    :param find_own: returns the index whose page is made.
     :param find_inspected: returns cached results of `inspect`.
     :param target: the installation; without it, every wheel is installable.
     :param every_gpu: require builds to run on every GPU of the machine.
     :param limits: the user's requirements.
     :param patience: the time limit for the METADATA of a page in seconds.
-    :param clock: returns the time in seconds, for the age of cached results.
     """
 
     def __init__(
@@ -107,56 +95,45 @@ class PageJudge:
         find_environment: FindEnvironment,
         platform: str | None,
         read_metadata: ReadMetadata,
-        read_page: ReadPage,
+        find_verdicts: FindVerdicts,
         warn: Callable[[str], None],
         *,
-        find_visible: FindVisible = lambda _, each: find_visibility(each, driver=True),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
         origins: Callable[[model.File], Sequence[object]] = lambda _: ("all",),
-        find_own: Callable[[], object] = lambda: "all",
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
         limits: Limits | None = None,
         patience: float = PATIENCE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find_environment = find_environment
         self._platform = platform
         self._needs = NeedsReader(read_metadata, warn, patience)
-        self._read_page = read_page
-        self._find_visible = find_visible
-        self._folder_of, self._origins, self._find_own = folder_of, origins, find_own
+        self._find_verdicts = find_verdicts
+        self._folder_of, self._origins = folder_of, origins
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
         self._limits = limits or Limits()
         self._patience = patience
-        # Verdicts expire: an index that failed may answer again, or have new releases.
-        self._judged: Aging[object, Mapping[Version, list[Judgement]]] = Aging(
-            _REMEMBERED,
-            MINUTE,
-            clock,
-            weigh=lambda known: 1 + sum(map(len, known.values())) // 100,
-        )
 
     async def judge(
         self,
         project: str,
         files: Iterable[model.File],
-        asked_by: tuple[str, ...] = (),
+        depth: int = 0,
     ) -> tuple[list[Build], Required]:
         """Judge the wheels of a page.
 
-        :param asked_by: the projects that require ``project``, to avoid cycles.
+        :param depth: 0 for the page that is made, 1 for a project that it requires, 2
+            for one that such a project requires. The verdicts of the last are by their
+            own evidence, because projects may require each other.
         :returns: the wheels, newest release first, and the requirements of releases
             whose METADATA was read.
         """
         until = asyncio.get_running_loop().time() + self._patience
-        turns = [asyncio.Lock() for _ in range(_DEEPEST)]
-        below = Reading(wheels=_MOST_READ, until=until, turns=turns)
-        reading = Reading(wheels=_MOST_READ, until=until, turns=turns, below=below)
-        builds = await self._judge_all(project, files, asked_by, reading)
+        reading = Reading(wheels=_MOST_READ, until=until)
+        builds = await self._judge_all(project, files, depth, reading)
         gpus = reading.environment.compute_capabilities
         if self._every_gpu and len(gpus) > 1:
             builds = self._only_whole(builds)
@@ -166,7 +143,7 @@ class PageJudge:
         self,
         project: str,
         files: Iterable[model.File],
-        asked_by: tuple[str, ...],
+        depth: int,
         reading: Reading,
     ) -> list[Build]:
         wheels = await in_thread(find_wheels, files, project, self._folder_of)
@@ -185,7 +162,7 @@ class PageJudge:
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
             # A file whose indexes are forgotten is judged alone.
-            listing = asked_by and (self._origins(wheel.file) or wheel.file.url)
+            listing = depth and (self._origins(wheel.file) or wheel.file.url)
             key = wheel.version, wheel.platform, listing
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
@@ -203,9 +180,7 @@ class PageJudge:
                 for group in groups
             ]
             judging = [
-                self._judge_group(
-                    project, group, asked_by, reading, work=work, asks=asks
-                )
+                self._judge_group(project, group, depth, reading, work=work, asks=asks)
                 for group, taker in zip(groups, takers, strict=True)
                 for asks in [asking and bool(taker & waiting)]
             ]
@@ -270,7 +245,7 @@ class PageJudge:
         self,
         project: str,
         group: Sequence[OrdinaryWheel],
-        asked_by: tuple[str, ...],
+        depth: int,
         reading: Reading,
         *,
         work: Work,
@@ -309,7 +284,7 @@ class PageJudge:
             if needs is None or needs.evidence == "label":
                 needs = await self._needs.read(project, first, needs, reading)
             if needs is not None:
-                own = (project, first.release, needs, asked_by, reading)
+                own = (project, first.release, needs, depth, reading)
                 judgement, fits = await self._judge_by_requirements(
                     *own, work=work, lacking=lacking
                 )
@@ -342,7 +317,7 @@ class PageJudge:
         project: str,
         release: Version,
         needs: Needs,
-        asked_by: tuple[str, ...],
+        depth: int,
         reading: Reading,
         *,
         work: Work,
@@ -392,9 +367,9 @@ class PageJudge:
             return True
 
         for name, text in required.items():
-            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
+            if name == project or depth >= _DEEPEST:
                 continue
-            judged = await self._judge_required(name, (*asked_by, project), reading)
+            judged = await self._judge_required(name, depth + 1, reading)
             if not await in_thread(compare, name, text, judged):
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None
@@ -402,49 +377,15 @@ class PageJudge:
         return judgement, all(fits) if fits else None
 
     async def _judge_required(
-        self, project: str, asked_by: tuple[str, ...], reading: Reading
-    ) -> Mapping[Version, list[Judgement]]:
-        reading, own = reading.below or reading, self._find_own()
-        # The builds of a release ask at the same time. Projects may require each other,
-        # but only a project that is asked for at a lower depth waits for another one.
-        async with reading.turns[len(asked_by) - 1]:
-            known = reading.judged.get(project, self._judged.get((own, project)))
+        self, project: str, depth: int, reading: Reading
+    ) -> Mapping[Version, Sequence[Judgement]]:
+        async with reading.turn:  # the builds of a release ask at the same time
+            known = reading.judged.get(project)
             if known is None:
+                finding = self._find_verdicts(project, depth)
                 try:
-                    reads = self._read_page(project)
-                    files = await asyncio.wait_for(reads, reading.seconds)
+                    known = await asyncio.wait_for(finding, reading.seconds)
                 except asyncio.TimeoutError:
-                    reading.wheels, files = 0, ()
-                names = {x.filename for x in files if own in self._origins(x)}
-                builds = await self._judge_all(project, files, asked_by, reading)
-                known = await in_thread(self._of_builds, project, builds, names)
+                    known = {}
                 reading.judged[project] = known
-                # Other pages must not get verdicts for which this one had no time.
-                if not reading.is_over:
-                    self._judged.put((own, project), known)
         return known
-
-    def _of_builds(
-        self, project: str, builds: Sequence[Build], own: set[str]
-    ) -> Mapping[Version, list[Judgement]]:
-        """Return the verdicts on the builds that an installer may take, by release.
-
-        :param own: the files of the index whose page is made. Builds of this index may
-            require its CPU builds, although GPU builds of other indexes hide them.
-        """
-        judged: dict[Version, dict[Judgement, None]] = {}
-        every = self._find_visible(project, builds).files
-        mine = [build for build in builds if build.file in own]
-        alone = self._find_visible(project, mine).files if mine != builds else every
-        for build in builds:
-            foreign = build.backend is not None and build.backend.is_foreign
-            if build.platform == self._platform and build.pythons and not foreign:
-                judgement, each = build.judgement, every[build.file]
-                is_shown = "show" in (each.action, alone.get(build.file, each).action)
-                if judgement.verdict == "cpu" and not is_shown:
-                    # Refuse hidden builds, which an exact pin would allow.
-                    reasons = (each.reason,)
-                    judgement = replace(judgement, verdict="cannot", reasons=reasons)
-                judged.setdefault(build.release, {})[judgement] = None
-        # Keep equal verdicts once: a release may have thousands of builds.
-        return {release: list(each) for release, each in judged.items()}

@@ -30,12 +30,13 @@ from ...builds.page import (
     find_visibility,
     find_visibility_elsewhere,
 )
-from ...builds.stepping_back import Limits, find_strays, follow
+from ...builds.stepping_back import Limits, find_strays
+from ...builds.verdicts import Judgement
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
-from .evidence import Followed, Part
+from .evidence import PATIENCE, Leaders, Part, state_of
 from .indexes import (
     LATE,
     LEAST,
@@ -43,9 +44,8 @@ from .indexes import (
     LateError,
     find_exposed,
     folder_of_index,
-    state_of,
 )
-from .judging import PATIENCE, PageJudge
+from .judging import PageJudge
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
@@ -59,8 +59,6 @@ from .wheel_files import (
 )
 
 logger = logging.getLogger(__name__)
-
-_MOST = 100_000  # the maximum number of files of the projects to follow
 
 _Pages = dict[SimpleRepository, Sequence[model.File]]  # the files on each index
 
@@ -134,17 +132,16 @@ class BuildJudge:
             selection.found.soon,
             self.platform,
             self._read_metadata,
-            indexes.read_all,
+            self._find_verdicts,
             warn,
-            find_visible=self._find_visible,
             folder_of=lambda x: folder_of_file(x, self._folders[indexes.origin(x)]),
             origins=indexes.origins,
-            find_own=lambda: indexes.own,
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
             limits=self._limits,
         )
+        self._leaders = Leaders(indexes, selection, self._judge.judge)
 
     async def judge(
         self,
@@ -167,9 +164,9 @@ class BuildJudge:
         driver = environment.cuda_driver_version is not None
         parts, pages, why = await self._judge_others(index, project, own)
         pages = {index: files, **pages}
-        followed = await self._follow(project, [*parts.values()], driver)
+        followed = await self._leaders.follow(project, [*parts.values()])
         everywhere = [*chain(*pages.values())]
-        if followed.is_late or self._indexes.is_late:
+        if followed.late or self._indexes.late:
             # Decide by the builds of this page alone, so that installers can take one
             # of them: the decisions on other pages may depend on evidence that is late.
             parts, pages = {index: own}, {index: files}
@@ -275,7 +272,7 @@ class BuildJudge:
         """
         inspect = self._reader.inspect
         found = await inspect(index, project, file, self.platform, progress)
-        self._indexes.forget((index, project))
+        self._indexes.note_inspected()
         return found is not None
 
     def _warn_of(self, project: str, why: str) -> None:
@@ -378,11 +375,10 @@ class BuildJudge:
                     withdrawn.add(release)
         return find_exposed(files, releases, withdrawn, builds)
 
-    def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
-        """Find the visibility of required builds on a machine with a driver."""
-        named = self._selection.named.get(project, ())
-        label = self._selection.pins.get(project)
-        return find_visibility(builds, driver=True, named=named, label=label)
+    async def _find_verdicts(
+        self, project: str, depth: int
+    ) -> Mapping[Version, Sequence[Judgement]]:
+        return (await self._leaders.find(project, depth)).verdicts
 
     async def _judge_page(
         self, index: SimpleRepository, project: str, page: model.ProjectDetail
@@ -396,54 +392,10 @@ class BuildJudge:
                     builds=builds_for(judged, self.platform),
                     judged=judged,
                     required=required,
-                    is_late=self._indexes.is_late,
+                    late=self._indexes.late,
                 )
 
-        state = partial(state_of, page)
-        return await self._indexes.once((index, project), state, judge)
-
-    async def _follow(
-        self, project: str, parts: Sequence[Part], driver: bool
-    ) -> Followed:
-        """Find the backends that the builds of a project on all indexes must match."""
-
-        async def find() -> Followed:
-            name, backends = None, dict[Version, Backend]()
-            with suppress(asyncio.TimeoutError):
-                finding = self._find_backends(project, parts, driver)
-                name, backends = await asyncio.wait_for(finding, PATIENCE)
-            is_late = self._indexes.is_late or any(x.is_late for x in parts)
-            return Followed(name=name, backends=backends, parts=parts, is_late=is_late)
-
-        return await self._indexes.once(project, lambda: parts, find)
-
-    async def _find_backends(
-        self, project: str, parts: Sequence[Part], driver: bool
-    ) -> tuple[str | None, dict[Version, Backend]]:
-        """Find the required project, such as torch, that decides the backends.
-
-        :returns: the name of that project, and the required backend of each release.
-        """
-        left = _MOST
-        builds = [build for part in parts for build in part.builds]
-        required: dict[Version, Mapping[str, str]] = {}
-        for release, each in chain(*(part.required.items() for part in parts)):
-            required[release] = {**each, **required.get(release, {})}
-        for name in sorted({name for each in required.values() for name in each}):
-            files = await self._indexes.read_all(name)
-            left -= len(files)
-            if left < 0:
-                break
-            judged, _ = await self._judge.judge(name, files, (project,))
-            pins = {x.partition("+")[0] for x in self._selection.pinned.get(name, ())}
-            leader = builds_for(judged, self.platform)
-            leader = [x for x in leader if not pins or str(x.release) in pins]
-            label = self._selection.pins.get(name)
-            visibility = await in_thread(
-                find_visibility, leader, driver=driver, label=label
-            )
-            texts = {r: each[name] for r, each in required.items() if name in each}
-            followed = await in_thread(follow, builds, texts, leader, visibility)
-            if followed:
-                return name, followed
-        return None, {}
+        if len(self._indexes.all) == 1:
+            return await judge()
+        state = partial(state_of, page.files)
+        return await self._indexes.once((index, project, 0), state, judge)

@@ -330,11 +330,9 @@ class Reading:
     :param environment: the machine; empty until it is needed.
     :param required: the requirements that were read, for each project and release.
     :param judged: the verdicts on the required projects, by release.
-    :param turns: held while a required project is judged, one for each depth.
+    :param turn: held while a required project is judged.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
-    :param below: the limits for all projects that this one requires. Their files are
-        from all indexes, none of which may use up what this page needs.
     :param few: held while METADATA of a wheel is read, for eight wheels at most, so
         that little is read after a limit is reached.
     """
@@ -343,11 +341,12 @@ class Reading:
     until: float
     environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-    judged: dict[str, Mapping[Version, list[Judgement]]] = field(default_factory=dict)
-    turns: Sequence[asyncio.Lock] = ()
+    judged: dict[str, Mapping[Version, Sequence[Judgement]]] = field(
+        default_factory=dict
+    )
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     work: Work = field(default_factory=Work)
     size: int = 16 * 1024 * 1024
-    below: Reading | None = None
     few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     @property

@@ -20,8 +20,8 @@ from ...metadata.requirements import NON_VARIANT, SelectedVariant, Work
 from ..http.client import Client
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
+from ..selection.evidence import PATIENCE
 from ..selection.indexes import Indexes
-from ..selection.judging import PATIENCE
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
 from ..selection.reader import Reader
