@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.loopback import JSON
+from support.wheels import stub_wheel
 
 from nvp.index.http.client import Client
 from nvp.index.http.kept_keys import may_list
 from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection.reader import may_find_files
-from nvp.index.server.places import find_links_path, make_upstream
+from nvp.index.server.places import find_links_path, join_paths, make_upstream
 from nvp.index.server.upstream import UnjudgedError
 
 PLACE = "https://index.example/simple/"
@@ -109,3 +111,18 @@ def test_pip_reads_a_directory_with_many_pages_itself(tmp_path: Path) -> None:
     assert find_links_path(str(tmp_path)) == tmp_path
     (tmp_path / "64.html").touch()
     assert find_links_path(str(tmp_path)) is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+def test_a_link_that_cannot_be_followed(tmp_path: Path) -> None:
+    """pip passes over the file, but Path.is_file() raised an error."""
+    wheel = stub_wheel(tmp_path / "kern", "kern", "1.0+cu126")
+    link = wheel.with_name("kern-2.0-py3-none-any.whl")
+    link.symlink_to("x" * 300)  # longer than the name of a file
+    index = make_upstream(str(tmp_path), None, Client())
+    assert index is not None
+    page = asyncio.run(index.get_project_page("kern"))
+    assert [file.filename for file in page.files] == [wheel.name]
+    links, _, joins = join_paths([wheel.parent], Client(), judges=True)
+    assert [x.filename for x in asyncio.run(links.read_all()).files] == [wheel.name]
+    assert not joins  # pip may find the link by its name

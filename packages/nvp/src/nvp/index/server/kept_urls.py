@@ -6,6 +6,7 @@ reach the server.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, str]]:
             path for place in places if place.is_dir() for path in place.iterdir()
         )
         entries = islice(entries, _MOST_ENTRIES)
-        for path in sorted(path for path in entries if path.is_file()):
+        for path in sorted(filter(os.path.isfile, entries)):
             form = next((form for form in _ADVICE if fnmatch(path.name, form)), None)
             if form is not None:
                 yield path, form

@@ -151,7 +151,7 @@ def is_page(path: Path) -> bool:
 
 def _is_odd(path: Path) -> bool:
     """Return whether pip finds a file only by its name, or only some pips find it."""
-    is_plain = _PLAIN.fullmatch(path.name) is not None and path.is_file()
+    is_plain = _PLAIN.fullmatch(path.name) is not None and os.path.isfile(path)
     return _ARCHIVE.fullmatch(path.name) is not None and not is_plain
 
 
@@ -365,7 +365,7 @@ def join_paths(
     pages = {
         path: [
             # pip reads the page in a directory that has the name of a page.
-            LinksUpstream(str(x / HTML_PAGE if x.is_dir() else x), client)
+            LinksUpstream(str(x / HTML_PAGE if os.path.isdir(x) else x), client)
             for x in inside
             if is_page(x)
         ]

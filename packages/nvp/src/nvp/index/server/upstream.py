@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -431,15 +432,15 @@ def list_folder(
     try:
         paths = [folder / name for name in names or ()]
         if names is None:
-            paths = [*folder.iterdir()] if folder.is_dir() else [folder]
+            paths = [*folder.iterdir()] if os.path.isdir(folder) else [folder]
+        files = tuple(
+            model.File(path.name, path.as_uri(), hashes={}, size=os.path.getsize(path))
+            for path in sorted(paths)
+            if os.path.isfile(path) and is_text(path.name)  # Path.is_file() may raise
+        )
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise UpstreamError(message, path=str(folder)) from None
-    files = tuple(
-        model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
-        for path in sorted(paths)
-        if path.is_file() and is_text(path.name)
-    )
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
