@@ -27,20 +27,17 @@ from .replies import CHECK_PROXY, LimitedStream, shown_proxy
 from .threads import Turns, call_in_daemon
 from .urls import Settings, UpstreamError
 
-_IDLE = 96
-"""The number of connections above which idle ones are closed."""
+_IDLE = 96  # the number of connections above which idle ones are closed
 
 _HANDSHAKES, _IN_ALL = 2, 1000
-"""The maximum numbers of handshakes with a server, and with all servers, at the same
-time. A server may choose a group of 8192 bits: then, each takes 0.1 s."""
+"""The most handshakes with a server, and with all servers, at the same time: a server
+may choose a group of 8192 bits, and then each takes 0.1 s."""
 
-_IMPATIENT = 3.0
-"""The number of seconds after which the next address of a server is tried."""
+_IMPATIENT = 3.0  # the seconds after which the next address of a server is tried
 
 _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
-"""The first 96 bits of addresses with an IPv4 address at their end: ``64:ff9b::/96``
-(RFC 6052), ``::/96`` and ``::ffff:0:0/96`` (RFC 4291), ``::ffff:0:0:0/96`` (RFC 2765).
-"""
+"""The first 96 bits of addresses that end with an IPv4 address: ``64:ff9b::/96`` (RFC
+6052), ``::/96``, ``::ffff:0:0/96`` (RFC 4291) and ``::ffff:0:0:0/96`` (RFC 2765)."""
 
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # global for some Pythons
 _EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))
@@ -56,9 +53,7 @@ page waits until the names of its servers are resolved; the most names in a cach
 
 _LONGEST_HOST = 254  # with the dot at its end, no name of a server is longer (RFC 1035)
 
-_ADDRESSES = 32
-"""The number of addresses of a name that are looked at, and that connections may use. A
-content network gives at most about 16 to a name; a hostile name has thousands."""
+_ADDRESSES = 32  # the most addresses of a name; a content network has about 16
 
 _LOOKUPS = 128  # at a time for the pages of an index; only the system ends a lookup
 
@@ -68,13 +63,10 @@ class Nearness(IntEnum):
 
     MACHINE = 0
     """This machine, and link-local addresses, where clouds serve metadata."""
-
     OWN = 1
     """Another address of this machine; its servers may not reach those on loopback."""
-
     NETWORK = 2
     """A private network (RFC 1918, RFC 4193), or another address that is not global."""
-
     ELSEWHERE = 3
 
 
@@ -195,8 +187,7 @@ class NearnessFinder:
 def connected_host(url: str) -> str:
     """Return the host name that is resolved for a connection to a URL.
 
-    httpx converts the name. Python would convert the German sharp s to ``ss`` (RFC
-    3490), which is a different name than that of httpx (RFC 5891).
+    Python would convert the German sharp s to ``ss`` (RFC 3490); httpx keeps it.
     """
     try:
         return httpx.URL(url).raw_host.decode("ascii")
@@ -237,11 +228,21 @@ def _of_address(text: str) -> Nearness:
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Return whether an address is that of this machine, without sending anything."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    own = (socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")
+    family, foreign = own[address.version == 6]
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((str(address), 9))
-        # The system chooses the address from which it would send.
-        return ipaddress.ip_address(probe.getsockname()[0]) == address
+        # The source is the address itself, or the first one of its subnet.
+        if ipaddress.ip_address(probe.getsockname()[0]) == address:
+            return True
+    # With Linux's option ip_nonlocal_bind, other addresses (RFC 5737) may be bound to.
+    return _may_bind(family, str(address)) and not _may_bind(family, foreign)
+
+
+def _may_bind(family: int, address: str) -> bool:
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((address, 0))
+        return True
     return False
 
 
@@ -438,13 +439,10 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
 
 
 def basic(pair: tuple[str, str], encoding: str = "latin-1") -> str:
-    """Return the value of a header with a user and a password.
-
-    :param encoding: that of pip, which fails for other texts; uv encodes in UTF-8.
-    """
+    """Return the value of a header with a user and a password, in pip's encoding."""
     text = ":".join(pair)
     try:
         encoded = text.encode(encoding)
     except UnicodeEncodeError:
-        encoded = text.encode()
+        encoded = text.encode()  # here, pip fails; uv always encodes in UTF-8
     return f"Basic {base64.b64encode(encoded).decode('ascii')}"
