@@ -19,6 +19,7 @@ from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, TooSlowError
 from nvp.index.selection import indexes as indexes_module
 from nvp.index.selection.component import select
+from nvp.index.selection.evidence import Part
 from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.reader import Reader
 from nvp.index.server import app, kept_pages
@@ -245,3 +246,26 @@ def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(app, "_SILENCE", 0.0)
         running.page()
         assert running.waits == ["torch"]
+
+
+def test_pages_share_that_an_index_was_late() -> None:
+    """A page that waits for the evidence of another page is as incomplete."""
+
+    async def run() -> None:
+        own, late = index_of(0, []), index_of(1, [])
+        every = Indexes([own, late])
+
+        async def work() -> Part:
+            await asyncio.sleep(0)
+            late_ones = frozenset({late})
+            return Part(builds=(), judged=(), required={}, late=late_ones)
+
+        async def use() -> None:
+            with every.of(own):
+                assert not every.late
+                await every.once("torch", lambda: 0, work)
+                assert every.late == {late}
+
+        await asyncio.gather(use(), use())
+
+    asyncio.run(run())
