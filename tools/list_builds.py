@@ -29,7 +29,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
-from nvp.builds.needs import needs_of_requirements
+from nvp.builds.needs import needs_of_requirements, requirements_on
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.urls import IndexFile
 from nvp.knowledge.builds import (
@@ -39,7 +39,6 @@ from nvp.knowledge.builds import (
     find_record,
     required_projects,
 )
-from nvp.metadata.requirements import requirements_on
 from nvp.wheels.archive import (
     open_wheel,
     parse_requires,

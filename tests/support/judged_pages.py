@@ -20,11 +20,10 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvp.builds.page import Build
 from nvp.builds.verdicts import Judgement
-from nvp.index.selection.evidence import Leaders
+from nvp.index.selection.evidence import Leaders, ReadMetadata
 from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
-from nvp.index.selection.wheel_files import ReadMetadata
 
 OLD = Environment(
     cuda_driver_version=CudaVersion(12, 8),

@@ -10,9 +10,9 @@ from support.index_server import serve
 from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.builds.needs import requirements_on
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.urls import IndexFile
-from nvp.metadata.requirements import requirements_on
 from tools.list_builds import (
     choose,
     list_wheels,

@@ -12,13 +12,13 @@ from packaging.requirements import Requirement
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.resolution.inputs import marker_holds
+from nvp.builds.needs import requirements_on
 from nvp.metadata.requirements import (
     NON_VARIANT,
     SelectedVariant,
     evaluate_requirement,
     has_variant_markers,
     holds,
-    requirements_on,
 )
 
 CUDA = SelectedVariant(
@@ -296,3 +296,36 @@ def test_a_requirement_counts_if_it_may_apply_on_the_platform(marker: str) -> No
     )
     text = f"dep; {marker} == 'Linux'"
     assert bool(requirements_on([text], "linux_x86_64")) is applies
+
+
+@given(
+    marker=trees(
+        "python_version >= '3.10'",
+        "python_version in '3.9 3.12'",
+        "'3.11' > python_version",
+        "python_full_version != '3.11.*'",
+    ),
+    pythons=st.sets(st.integers(9, 14), min_size=1),
+)
+def test_a_requirement_counts_if_it_applies_on_all_pythons(
+    marker: str, pythons: set[int]
+) -> None:
+    expected = Requirement(f"dep; {marker}").marker
+    assert expected is not None
+    applies = all(
+        expected.evaluate(
+            {
+                "python_version": f"3.{minor}",
+                "python_full_version": f"3.{minor}.{patch}",
+            }
+        )
+        for minor in pythons
+        for patch in (0, 99)
+    )
+    found = requirements_on([f"dep; {marker}"], "linux_x86_64", pythons=pythons)
+    assert bool(found) is applies
+
+
+def test_a_requirement_on_some_patch_releases_does_not_count() -> None:
+    lines = ["dep; python_full_version < '3.11.5'", "other; python_version < '3.12'"]
+    assert requirements_on(lines, "linux_x86_64", pythons={11}) == (lines[1],)

@@ -14,9 +14,9 @@ from packaging.version import Version
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.api import check
+from nvp.builds.needs import requirements_on
 from nvp.checking import judging
 from nvp.metadata import requirements
-from nvp.metadata.requirements import requirements_on
 from nvp.pins import reading, toml_locks
 from nvp.pins.model import Pin
 from nvp.pins.reading import read_pins

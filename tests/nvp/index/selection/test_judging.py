@@ -16,9 +16,10 @@ from nvidia_variant_provider.machine.environment import (
     CudaVersion,
     Environment,
 )
-from nvp.index.selection import wheel_files
+from nvp.builds.needs import requirements_on
+from nvp.index.selection import evidence
 from nvp.index.selection.judging import PageJudge
-from nvp.metadata.requirements import Work, requirements_on
+from nvp.metadata.requirements import Work
 
 TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
 
@@ -186,13 +187,13 @@ def test_requirements_are_read_beside_other_pages(
     works: set[Work] = set()
 
     def noted(
-        requires: Sequence[str], platform: str | None, work: Work
+        requires: Sequence[str], platform: str | None, work: Work, *pythons: Any
     ) -> tuple[str, ...]:
         threads.add(threading.get_ident())
         works.add(work)
-        return requirements_on(requires, platform, work)
+        return requirements_on(requires, platform, work, *pythons)
 
-    monkeypatch.setattr(wheel_files, "requirements_on", noted)
+    monkeypatch.setattr(evidence, "requirements_on", noted)
     pages = {"torch": TORCH, "engine": [linux("engine", "1.0"), linux("engine", "2.0")]}
     required = {"engine-1.0": ["torch==2.10.0"], "engine-2.0": ["torch==2.15.0"]}
     index = Index(pages, required)

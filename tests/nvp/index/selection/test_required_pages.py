@@ -17,9 +17,9 @@ from support.loopback import JSON
 
 from nvp.index.http.client import Client
 from nvp.index.http.urls import PassingError
-from nvp.index.selection import indexes, judging, wheel_files
+from nvp.index.selection import evidence, indexes, judging, wheel_files
 from nvp.index.selection.component import select
-from nvp.index.selection.options import Selection
+from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.reader import Reader
 
 T = TypeVar("T")
@@ -226,3 +226,71 @@ def test_a_page_of_another_index_fails(
     failing = Failing(other.pages, other.contents, url=other.url, kind=JSON)
     found = [Version("1.0"), Version("2.0")] if failures < 4 else [Version("1.0")]
     assert find_shown(own, failing, is_first=False) == found
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "python_version >= '3.12'",
+        "python_full_version < '3.11.5'",
+        "implementation_name == 'pypy'",
+    ],
+)
+@pytest.mark.parametrize("text", ["torch==99.0", "nvidia-cuda-runtime-cu13"])
+def test_a_requirement_of_another_python(text: str, marker: str) -> None:
+    """pip took kern 1.0 because of a torch that it would not have installed."""
+    requires = {
+        "kern-2.0": f"{text}; {marker}",
+        "kern-1.0": "nvidia-cuda-runtime-cu12",
+        "torch-99.0+cu130": "",
+    }
+    versions = find_shown(index_of(0, requires), index_of(1, {}), is_first=True)
+    assert versions[-1] == Version("2.0")
+
+
+def test_metadata_of_a_wheel_for_another_python() -> None:
+    """It decided about the wheel that ``nvp pip`` can install."""
+    names = (f"kern-9.0-{tag}-{tag}-{LINUX}.whl" for tag in ("cp312", "cp311"))
+    kern = [model.File(filename=x, url=x, hashes={}, size=10**8) for x in names]
+
+    async def read_metadata(name: str, file: model.File, parse: Parse[T]) -> T:
+        cuda = 13 if "cp312" in file.filename else 12
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.0\n"
+        return parse(f"{head}Requires-Dist: nvidia-cuda-runtime-cu{cuda}\n".encode())
+
+    async def read_page(_: str) -> Sequence[model.File]:
+        return []
+
+    target = Target(version="3.11.7", tags={f"cp311-cp311-{LINUX}": None})
+    judge = make_judge(MACHINE, read_metadata, read_page, pytest.fail, target=target)
+    builds, _ = asyncio.run(judge.judge("kern", kern))
+    assert [build.judgement.verdict for build in builds] == ["runs", "runs"]
+
+
+def test_a_required_page_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two waits of 20 seconds for a page that uv did not need: uv gave up."""
+    monkeypatch.setattr(evidence, "PATIENCE", 0.2)
+    hung: list[str] = []
+
+    class Hanging(Pages):
+        async def get_project_page(
+            self, *args: Any, **more: Any
+        ) -> model.ProjectDetail:
+            if "torch" in args:
+                hung.append("torch")
+                await asyncio.Event().wait()
+            return await super().get_project_page(*args, **more)
+
+    source = index_of(0, {"kern-1.0+cu126": "torch", "other-1.0+cu126": "torch"})
+    own = Hanging(source.pages, source.contents, url=source.url, kind=JSON)
+    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
+    reader = Reader(Client())
+    (found,) = select([own], selection=selection, reader=reader, warn=lambda _: None)
+
+    async def read() -> None:
+        for name in ("kern", "other", "kern"):
+            page = await asyncio.wait_for(found.get_project_page(name), 10)
+            assert len(page.files) == 1
+
+    asyncio.run(read())
+    assert hung == ["torch"]

@@ -8,7 +8,7 @@ meaning everywhere are read; all others are ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -23,10 +23,18 @@ from ..knowledge.builds import CudaMajor, LibraryCode, Needs
 if TYPE_CHECKING:
     from ..gpu_code.report import LibraryReport, WheelReport
     from ..gpu_code.units import Unit
+    from ..metadata.requirements import Work
 
 
 # Most projects have no GPU code, so import the modules for GPU code and the tables of
 # GPUs only when a build needs them.
+
+_SYSTEMS = {
+    "linux": {"platform_system": "Linux", "sys_platform": "linux", "os_name": "posix"},
+    "win": {"platform_system": "Windows", "sys_platform": "win32", "os_name": "nt"},
+}
+_PLATFORM = re.compile("platform_system|platform_machine|sys_platform|os_name")
+_PYTHON = re.compile("python_|implementation")
 
 _MINOR = 4
 """A library is minor if the largest library of the build is more than 4 times as large.
@@ -41,7 +49,6 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     """
     from ..gpu_code.bounds import extra_runtimes, linked_runtimes
     from ..gpu_code.units import split_units
-    from ..metadata.requirements import requirements_on
     from ..wheels.archive import platform_of
 
     if not report.complete:
@@ -82,6 +89,63 @@ def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
     """Return the CUDA versions of alternative libraries; empty if any is unknown."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
+
+
+def requirements_on(
+    requires: Iterable[str],
+    platform: str | None,
+    work: Work | None = None,
+    pythons: Collection[int] = (),
+) -> tuple[str, ...]:
+    """Return the requirements that apply on a platform, with or without extras.
+
+    For example, torch requires CUDA packages only on Linux.
+
+    :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
+        are kept. So are those for which no ``work`` is left.
+    :param pythons: minor versions of CPython 3, on all of which the requirements apply;
+        without them, the requirements apply on any Python.
+    """
+    from ..metadata.requirements import Work, extras_of
+
+    system, _, machine = (platform or "").partition("_")
+    if system not in _SYSTEMS:
+        return tuple(requires)
+    machine = "AMD64" if machine == "amd64" else machine
+    where = {**_SYSTEMS[system], "platform_machine": machine}
+    kept, work = [], work or Work()
+    for text in requires:
+        # The parser is slow, and most markers are about extras.
+        if _PLATFORM.search(text) or (pythons and _PYTHON.search(text)):
+            extras = extras_of(text)
+            steps = (2 * len(pythons) or 8) * len(extras) * len(text)
+            if work.take(steps) and not _counts(text, extras, where, pythons):
+                continue
+        kept.append(text)
+    return tuple(kept)
+
+
+def _counts(
+    text: str,
+    extras: Iterable[str],
+    where: Mapping[str, str],
+    pythons: Collection[int],
+) -> bool:
+    from ..metadata.requirements import holds, parse_requirement
+
+    requirement = parse_requirement(text)
+    if requirement is None:
+        return True
+    versions = [
+        {**where, "python_version": f"3.{minor}", "python_full_version": full}
+        for minor in pythons or range(8, 16)
+        for full in (f"3.{minor}.0", f"3.{minor}.99")[: 2 if pythons else 1]
+    ]
+    combine = all if pythons else any
+    return any(
+        combine(holds(requirement, {**each, "extra": extra}) for each in versions)
+        for extra in extras
+    )
 
 
 def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs | None:

@@ -23,6 +23,7 @@ from ..builds.needs import (
     needs_of_name,
     needs_of_requirements,
     parse_backend,
+    requirements_on,
 )
 from ..builds.verdicts import (
     UNKNOWN,
@@ -41,7 +42,6 @@ from ..knowledge.builds import (
     find_record,
     required_projects,
 )
-from ..metadata.requirements import requirements_on
 from ..pins.model import Pin, PinnedWheel, SelectedPin
 from ..wheels.archive import platform_of
 

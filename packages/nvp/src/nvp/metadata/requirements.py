@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -363,11 +363,6 @@ _LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
 }
 """The operators that PyPA's specification defines for strings that are not versions."""
 
-_SYSTEMS = {
-    "linux": {"platform_system": "Linux", "sys_platform": "linux", "os_name": "posix"},
-    "win": {"platform_system": "Windows", "sys_platform": "win32", "os_name": "nt"},
-}
-_PLATFORM = re.compile("platform_system|platform_machine|sys_platform|os_name")
 _EXTRA = re.compile(r"""extra\s*===?\s*["']([^"']*)["']""")
 
 _MOST_WORK, _FOR_BUILD, _FOR_CLAUSE = 1_000_000, 100, 20
@@ -412,39 +407,3 @@ def _steps(clauses: SpecifierSet) -> int:
 def extras_of(text: str) -> set[str]:
     """Return the extras in the marker of a requirement, and ``""`` for no extra."""
     return {"", *_EXTRA.findall(text)}
-
-
-def requirements_on(
-    requires: Iterable[str], platform: str | None, work: Work | None = None
-) -> tuple[str, ...]:
-    """Return the requirements that apply on a platform, on any Python and with extras.
-
-    For example, torch requires CUDA packages only on Linux.
-
-    :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept. So are those for which no ``work`` is left.
-    """
-    system, _, machine = (platform or "").partition("_")
-    if system not in _SYSTEMS:
-        return tuple(requires)
-    machine = "AMD64" if machine == "amd64" else machine
-    where = {**_SYSTEMS[system], "platform_machine": machine}
-    kept, work = [], work or Work()
-    for text in requires:
-        # The parser is slow, and most markers are about Python versions and extras.
-        if _PLATFORM.search(text):
-            extras = extras_of(text)
-            steps = 8 * len(extras) * len(text)  # for each version of Python
-            if work.take(steps) and not _counts(text, extras, where):
-                continue
-        kept.append(text)
-    return tuple(kept)
-
-
-def _counts(text: str, extras: Iterable[str], where: dict[str, str]) -> bool:
-    requirement = parse_requirement(text)
-    return requirement is None or any(
-        holds(requirement, {**where, "python_version": f"3.{minor}", "extra": extra})
-        for extra in extras
-        for minor in range(8, 16)
-    )

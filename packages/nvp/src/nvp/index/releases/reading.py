@@ -20,9 +20,9 @@ from nvidia_variant_provider.errors import (
     UsageError,
 )
 
+from ...builds.needs import requirements_on
 from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requirements
 from ...knowledge.tables import find_vendors
-from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
 from ..http.client import Client
 from ..http.threads import LoopThread

@@ -1,11 +1,20 @@
-"""What the pages of several projects and indexes share: verdicts and requirements."""
+"""METADATA of wheels, and what pages share: verdicts and requirements."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+import logging
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -13,15 +22,26 @@ from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
-from ...builds.needs import Backend
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
+
+from ...builds.needs import Backend, needs_of_requirements, requirements_on
 from ...builds.page import Build, PageVisibility, find_visibility
 from ...builds.stepping_back import follow
 from ...builds.verdicts import Judgement
+from ...knowledge.builds import PROJECTS, Needs, required_projects
+from ...metadata.requirements import Work
+from ...wheels.archive import parse_requires
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
+from ..http.urls import TooSlowError
 from .indexes import BUILD, MINUTE, Indexes, Known
+from .kept import FOREVER, WARNED, Aging
 from .options import Selection
-from .wheel_files import builds_for
+from .pieces import UNAVAILABLE
+from .wheel_files import OrdinaryWheel, builds_for
+
+logger = logging.getLogger(__name__)
 
 Required = Mapping[Version, Mapping[str, str]]
 """Maps each release of a project to its requirements on projects with GPU builds."""
@@ -35,6 +55,154 @@ _MOST = 100_000  # the maximum number of files of the projects to follow
 
 PATIENCE = 20.0
 """The time limit for all METADATA of a page in seconds: an installer is waiting."""
+
+
+_Found = tuple[Iterable[str], "Needs | None"]
+
+ReadMetadata = Callable[[str, model.File, Callable[[bytes], _Found]], Awaitable[_Found]]
+"""Calls a function with METADATA of a wheel, and returns its result."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Reading:
+    """The remaining limits for reading METADATA of a page, and the results so far.
+
+    :param wheels: the number of wheels that may still be read.
+    :param until: the deadline, by the clock of the event loop.
+    :param environment: the machine; empty until it is needed.
+    :param required: the requirements that were read, for each project and release.
+    :param judged: the verdicts on the required projects, by release.
+    :param turn: held while a required project is judged.
+    :param work: the remaining work for all requirements of the page.
+    :param size: the size of METADATA that may still be parsed, in bytes.
+    :param few: held while METADATA of a wheel is read, for eight wheels at most, so
+        that little is read after a limit is reached.
+    """
+
+    wheels: int
+    until: float
+    environment: Environment = field(default_factory=Environment)
+    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
+    judged: dict[str, Mapping[Version, Sequence[Judgement]]] = field(
+        default_factory=dict
+    )
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    work: Work = field(default_factory=Work)
+    size: int = 16 * 1024 * 1024
+    few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
+
+    @property
+    def seconds(self) -> float:
+        """The remaining time in seconds."""
+        return self.until - asyncio.get_running_loop().time()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one of the limits is reached."""
+        return self.wheels <= 0 or self.seconds <= 0
+
+
+class NeedsReader:
+    """Derives GPU requirements of wheels from METADATA.
+
+    :param warn: called with a sentence, once for each project with unusable METADATA.
+    :param patience: the time limit for the METADATA of a page in seconds.
+    """
+
+    def __init__(
+        self, read_metadata: ReadMetadata, warn: Callable[[str], None], patience: float
+    ) -> None:
+        self._read_metadata = read_metadata
+        self._warn = warn
+        self._patience = patience
+        self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
+
+    async def read(
+        self,
+        project: str,
+        wheel: OrdinaryWheel,
+        known: Needs | None,
+        reading: Reading,
+        pythons: Collection[int] = (),
+    ) -> Needs | None:
+        """Find the GPU requirements of a wheel in its METADATA.
+
+        :param known: the requirements from other evidence.
+        :param pythons: see `requirements_on`.
+        :returns: the requirements from METADATA, or else ``known``.
+        """
+        if reading.is_over:
+            return known
+        name = wheel.file.filename
+        reading.wheels -= 1
+        try:
+            work = self._read_in_turn(project, wheel, reading, pythons)
+            requires, needs = await asyncio.wait_for(work, reading.seconds)
+        except (asyncio.TimeoutError, TooSlowError) as error:
+            # Skip the rest of the page, which would also time out.
+            reading.wheels = 0
+            late = f"not there after {self._patience:g} s"
+            self._warn_of(project, name, str(error) or late)
+            return known
+        except UNAVAILABLE as error:
+            # Messages of simple-repository name only the request, so replace them.
+            logger.debug("%s: %s", name, error)
+            self._warn_of(project, name, "the index does not send it")
+            return known
+        except (InputError, OSError) as error:
+            self._warn_of(project, name, str(error))
+            return known
+        if needs is None or (needs.doubt and known):
+            needs = known
+        if needs is None:
+            # The wheel's own code is unknown: judge it by the builds that it requires.
+            needs = Needs(evidence="metadata", source=f"METADATA of {name}")
+        # The label of an extension names its torch release, which METADATA may lack.
+        return replace(needs, requires=(*requires, *(known.requires if known else ())))
+
+    async def _read_in_turn(
+        self,
+        project: str,
+        wheel: OrdinaryWheel,
+        reading: Reading,
+        pythons: Collection[int],
+    ) -> _Found:
+        async with reading.few:
+            if reading.seconds <= 0:
+                raise asyncio.TimeoutError
+            parse = partial(_parse, project, wheel, reading, pythons)
+            return await self._read_metadata(project, wheel.file, parse)
+
+    def _warn_of(self, project: str, name: str, reason: str) -> None:
+        if self._warned.get(project):
+            logger.info("%s: its METADATA could not be read: %s", name, reason)
+            return
+        self._warned.put(project, True)
+        self._warn(f"{name}: its METADATA could not be read: {reason}")
+
+
+def _parse(
+    project: str,
+    wheel: OrdinaryWheel,
+    reading: Reading,
+    pythons: Collection[int],
+    metadata: bytes,
+) -> _Found:
+    """Return the requirements that count, and the GPU requirements, in METADATA.
+
+    :raises InputError: METADATA of the page is larger than the limit.
+    """
+    reading.size -= len(metadata)
+    if reading.size < 0:
+        reading.until = 0.0
+        metadata = b""  # the traceback of the error would keep the bytes
+        raise InputError("METADATA of the page is too large")
+    requires = parse_requires(metadata)
+    logger.info("%s: %d requirements", wheel.file.filename, len(requires))
+    requires = requirements_on(requires, wheel.platform, reading.work, pythons)
+    # Keep only what counts, because the event loop parses requirements again.
+    required = required_projects(requires, PROJECTS, reading.work)
+    return required.values(), needs_of_requirements(requires, project)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -121,14 +289,14 @@ class Leaders:
         """Judge the builds of a project on all indexes.
 
         :param depth: see `PageJudge.judge`.
-        :returns: no builds if an index is late.
+        :returns: no builds if an index is late, or the own one takes `PATIENCE`.
         """
         indexes, own = self._indexes, self._indexes.own
 
         async def judge() -> Leader:
             files: Sequence[model.File] = ()
             with suppress(asyncio.TimeoutError):
-                files = await indexes.read_all(project)
+                files = await asyncio.wait_for(indexes.read_all(project), PATIENCE)
             judged, _ = await self._judge(project, files, depth)
             mine = {x.filename for x in files if own in indexes.origins(x)}
             lead = partial(self._lead, project, len(files), judged, mine)

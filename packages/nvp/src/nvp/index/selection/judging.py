@@ -35,13 +35,10 @@ from ...builds.verdicts import (
 from ...knowledge.builds import PROJECTS, Needs, find_neighbours, required_projects
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
-from .evidence import PATIENCE, Required
+from .evidence import PATIENCE, NeedsReader, Reading, ReadMetadata, Required
 from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
-    NeedsReader,
     OrdinaryWheel,
-    Reading,
-    ReadMetadata,
     find_installable,
     find_known_needs,
     find_wheels,
@@ -173,16 +170,20 @@ class PageJudge:
         refused = _NO_PYTHON
         has_driver = reading.environment.cuda_driver_version is not None
         async for version in in_steps(sorted(releases, reverse=True)):
-            groups = list(releases[version].values())
+            groups = [
+                # METADATA of the first wheel counts: take one that can be installed.
+                sorted(group, key=lambda wheel: not takers_of(wheel).pythons)
+                for group in releases[version].values()
+            ]
             asking = has_driver and bool(waiting) and not reading.is_over
             takers = [
                 _NO_PYTHON.union(*(takers_of(wheel).pythons for wheel in group))
                 for group in groups
             ]
             judging = [
-                self._judge_group(project, group, depth, reading, work=work, asks=asks)
+                self._judge_group(project, group, asks, depth, reading, work=work)
                 for group, taker in zip(groups, takers, strict=True)
-                for asks in [asking and bool(taker & waiting)]
+                for asks in [taker if asking and taker & waiting else _NO_PYTHON]
             ]
             # Await known results without tasks: a page may have thousands of releases.
             judgements = (
@@ -245,16 +246,17 @@ class PageJudge:
         self,
         project: str,
         group: Sequence[OrdinaryWheel],
+        pythons: frozenset[int],
         depth: int,
         reading: Reading,
         *,
         work: Work,
-        asks: bool,
     ) -> Judgement:
         """Judge wheels that differ only in the version of Python.
 
+        :param pythons: the versions of Python that can use the wheels; empty if
+            METADATA must not be read.
         :param work: limits the comparisons of the page with requirements.
-        :param asks: whether METADATA may be read.
         """
         first = group[0]
         fits = None
@@ -278,11 +280,12 @@ class PageJudge:
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
         uses_gpu = needs is None or needs.gpu
-        if asks and uses_gpu and (known or self._may_be_read(first)):
+        if pythons and uses_gpu and (known or self._may_be_read(first)):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
-                needs = await self._needs.read(project, first, needs, reading)
+                read = self._needs.read
+                needs = await read(project, first, needs, reading, pythons)
             if needs is not None:
                 own = (project, first.release, needs, depth, reading)
                 judgement, fits = await self._judge_by_requirements(

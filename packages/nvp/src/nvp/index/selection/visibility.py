@@ -21,7 +21,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.needs import Backend
+from ...builds.needs import Backend, requirements_on
 from ...builds.page import (
     ANY_PYTHON,
     Build,
@@ -32,7 +32,6 @@ from ...builds.page import (
 )
 from ...builds.stepping_back import Limits, find_strays
 from ...builds.verdicts import Judgement
-from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
@@ -285,11 +284,13 @@ class BuildJudge:
     ) -> None:
         """Record the requirements of a build that is selected but cannot run."""
         file = next((x for x in files if build and x.filename == build.file), None)
-        if file is None:
+        if build is None or file is None:
             return
+        pythons = build.pythons
 
         def parse(metadata: bytes) -> tuple[str, ...]:
-            return requirements_on(parse_requires(metadata), self.platform)
+            requires = parse_requires(metadata)
+            return requirements_on(requires, self.platform, pythons=pythons)
 
         try:
             reading = self._read_metadata(project, file, parse)
