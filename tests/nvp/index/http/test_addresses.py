@@ -102,11 +102,20 @@ def test_no_page_names_a_server_with_an_overlong_name(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have 127.0.0.1 only")
-def test_a_further_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("system", ["linux", "another"])
+def test_a_further_address_of_this_machine(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system sends from the first address of its subnet, which is another one."""
-    foreign = ip_address("203.0.113.7")
+    monkeypatch.setattr(sys, "platform", system)
     assert connecting._is_own(ip_address("127.0.0.2"))
-    assert not connecting._is_own(foreign)
-    # With the option ip_nonlocal_bind, which only administrators can set:
-    monkeypatch.setattr(connecting, "_may_bind", lambda *_: True)
-    assert not connecting._is_own(foreign)
+    assert not connecting._is_own(ip_address("203.0.113.7"))
+    assert not connecting._is_own(ip_address("2001:db8::7"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no routes")
+def test_addresses_of_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets can have any address if ip_nonlocal_bind is set, and 192.0.2.1 too."""
+    monkeypatch.setattr(socket.socket, "bind", lambda *_: None)
+    assert connecting._is_own(ip_address("127.8.0.0"))
+    assert not connecting._is_own(ip_address("203.0.113.7"))

@@ -8,6 +8,8 @@ import ipaddress
 import os
 import socket
 import ssl
+import struct
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -28,28 +30,28 @@ from .threads import Turns, call_in_daemon
 from .urls import Settings, UpstreamError
 
 _IDLE = 96  # the number of connections above which idle ones are closed
+_IMPATIENT = 3.0  # the seconds after which the next address of a server is tried
 
 _HANDSHAKES, _IN_ALL = 2, 1000
 """The most handshakes with a server, and with all servers, at the same time: a server
 may choose a group of 8192 bits, and then each takes 0.1 s."""
-
-_IMPATIENT = 3.0  # the seconds after which the next address of a server is tried
 
 _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 """The first 96 bits of addresses that end with an IPv4 address: ``64:ff9b::/96`` (RFC
 6052), ``::/96``, ``::ffff:0:0/96`` (RFC 4291) and ``::ffff:0:0:0/96`` (RFC 2765)."""
 
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # global for some Pythons
-_EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))
-"""Addresses for documentation (RFC 9637), and all global IPv6 addresses."""
+_EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))  # RFC 9637
+
+_NEW_ROUTE, _GET_ROUTE = 24, 26  # messages of Linux
 
 _CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
 """Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
 Python, the first is global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED, _HOSTS = 60.0, 5.0, 10_000
-"""The number of seconds for which the addresses of a name are cached, and for which a
-page waits until the names of its servers are resolved; the most names in a cache."""
+"""The seconds for which addresses are cached, and a page waits for them; the most names
+in a cache."""
 
 _LONGEST_HOST = 254  # with the dot at its end, no name of a server is longer (RFC 1035)
 
@@ -92,10 +94,9 @@ class NearnessFinder:
     async def find(self, url: str) -> Nearness:
         """Return the location of the server of ``url``.
 
-        For a name with several addresses, return the most public location, because
-        `addresses_of` has only the most public addresses: a public index could give its
-        name a local address too. A name that cannot be resolved now has its last
-        location, or is public, because a proxy may resolve it.
+        Of several addresses, only the most public ones count, as in `addresses_of`: an
+        index could give its name a local one too. A name that cannot be resolved now
+        has its last location, or is public, because a proxy may resolve it.
         """
         host = connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
@@ -227,21 +228,23 @@ def _of_address(text: str) -> Nearness:
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether an address is that of this machine, without sending anything."""
-    own = (socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")
-    family, foreign = own[address.version == 6]
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((str(address), 9))
-        # The source is the address itself, or the first one of its subnet.
-        if ipaddress.ip_address(probe.getsockname()[0]) == address:
-            return True
-    # With Linux's option ip_nonlocal_bind, other addresses (RFC 5737) may be bound to.
-    return _may_bind(family, str(address)) and not _may_bind(family, foreign)
+    """Return whether an address is that of this machine, without sending anything.
 
-
-def _may_bind(family: int, address: str) -> bool:
+    A machine may have whole networks, so ask Linux for the route; see rtnetlink(7).
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    to, kind = address.packed, socket.SOCK_RAW
+    if sys.platform == "linux":
+        size = len(to)  # a message, a route and an attribute have 16, 12 and 4 bytes
+        head = 32 + size, _GET_ROUTE, 1, 0, 0, family, 8 * size, 4 + size, 1
+        with suppress(OSError), socket.socket(socket.AF_NETLINK, kind) as kernel:
+            kernel.settimeout(1.0)
+            kernel.sendto(struct.pack("=IHHIIBB10xHH", *head) + to, (0, 0))
+            reply = kernel.recv(4096)
+            if int.from_bytes(reply[4:6], sys.byteorder) == _NEW_ROUTE:
+                return reply[23] in (2, 3, 4)  # local, broadcast, anycast
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((address, 0))
+        probe.bind((str(address), 0))
         return True
     return False
 
@@ -376,8 +379,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
 
 def find_proxy(settings: Settings, url: str) -> str | None:
     """Return the URL of the proxy for a request, or ``None`` to connect directly."""
-    # Pass the proxy to httpx explicitly: if a variable is invalid, httpx itself fails
-    # even for requests that do not use the proxy, and does not name the variable.
+    # httpx itself fails for an invalid variable, also if the request uses no proxy.
     proxy = settings.proxy
     if proxy is None and settings.trust_env:
         parts = urlsplit(url)
