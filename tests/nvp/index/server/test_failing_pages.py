@@ -275,13 +275,13 @@ def test_no_installer_goes_on_where_this_program_alone_reads_no_page(
 
 def test_the_time_to_wait_is_passed_on() -> None:
     """pip tries again if the reply has a time, and otherwise uses another index."""
-    answer = Answer(status=429, headers={"Retry-After": "7"})
+    answer = Answer(status=503, headers={"Retry-After": "7"})
     with (
         serve_answers({PAGE: answer}) as server,
         start(f"{server.url}/simple/") as running,
     ):
         reply = running.page()
-        assert (reply.status, reply.headers["retry-after"]) == (429, "7")
+        assert (reply.status, reply.headers["retry-after"]) == (503, "7")
 
 
 @pytest.mark.parametrize("size", [30_000_000, 90_000_000])

@@ -125,18 +125,30 @@ def test_a_page_after_too_many_requests(
             assert reply.files.keys() == {SECRET}
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_an_index_that_refuses_all_requests(status: int) -> None:
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}])
+def test_an_index_that_refuses_each_page_from_the_start(
+    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier command had used up the requests, and pip took the next index."""
+    monkeypatch.setattr(kept_pages, "_PAUSES", (0.0,))
+    with (
+        serve_answers({PAGE: Answer(status=429, headers=headers)}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        assert b"perhaps because of the requests of nvp" in running.page("p").body
+
+
+def test_an_index_that_is_down() -> None:
     """An installer decides what follows, as alone, also if nvp itself asks others."""
     torch = {"/simple/torch/": Answer(body=page("torch", TORCH), kind=JSON)}
     with (
-        serve_answers({PAGE: Answer(status=status)}) as server,
+        serve_answers({PAGE: Answer(status=503)}) as server,
         serve_answers(torch) as other,
         start(f"{other.url}/simple/", f"{server.url}/simple/") as running,
     ):
         assert running.page().status == 200
         assert other.requests.count(f"/simple/torch/{TORCH}.metadata whole") == 1
-        assert running.page("p", number=1).status == status
+        assert running.page("p", number=1).status == 503
 
 
 @pytest.mark.parametrize("status", [429, 503])

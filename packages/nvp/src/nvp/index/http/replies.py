@@ -36,7 +36,8 @@ LARGE = 2 * 1024 * 1024
 
 CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
 
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+TOO_MANY = 429
+PASSING = frozenset({408, 425, TOO_MANY, 500, 502, 503, 504})
 """HTTP statuses after which a repeated request may succeed (RFC 9110, section 15; RFC
 6585 for 429, RFC 8470 for 425)."""
 

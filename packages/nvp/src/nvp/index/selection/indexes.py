@@ -29,7 +29,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import SHOW, Build, Visibility
-from ..http.replies import without_frames
+from ..http.replies import TOO_MANY, without_frames
 from ..http.threads import FOR_INSTALLER, Share, Turns, in_thread
 from ..http.urls import PassingError, TooSlowError, UpstreamError, server_of
 from .kept import FOREVER, FRESH, WARNED, Aging
@@ -56,8 +56,6 @@ _AT_ONCE, _IN_ALL = 4, 16
 parsed: of a server, and of all servers of an index."""
 
 _PAUSES = (0.25, 0.5, 1.0)  # in seconds, before a page of another index is read again
-
-_TOO_MANY = 429  # the status of a server that limits requests (RFC 6585)
 
 LATE, LEAST, _SOON, _KEPT = 15.0, 3.0, 1.0, 0.1
 """The seconds for which a page waits for other indexes; see `Indexes.wait`."""
@@ -252,7 +250,7 @@ class Indexes:
                 try:
                     metadata = await reader.read_metadata(index, project, file)
                 except UpstreamError as error:
-                    if error.status == _TOO_MANY:
+                    if error.status == TOO_MANY:
                         self._limiting.put(server, True)
                     raise
                 async with self._parsing.of("", index):
@@ -384,7 +382,7 @@ async def _read_page(index: SimpleRepository, project: str) -> model.ProjectDeta
         try:
             return await index.get_project_page(project)
         except PassingError as error:
-            if error.status == _TOO_MANY:
+            if error.status == TOO_MANY:
                 raise
             without_frames(error)
         with Share.waits():

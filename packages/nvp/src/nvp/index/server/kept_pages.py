@@ -23,7 +23,7 @@ from simple_repository.content_negotiation import Format
 from nvidia_variant_provider.errors import redacted
 
 from ..http.kept_keys import kept_keys
-from ..http.replies import read_date, without_frames
+from ..http.replies import TOO_MANY, read_date, without_frames
 from ..http.threads import Share
 from ..http.urls import CompleteResponse, PassingError, UpstreamError, server_of
 from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, weigh
@@ -54,7 +54,7 @@ _LONGEST = 600.0
 """The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
 yanked a file since, and the clients of this server cannot ask for a new page."""
 
-LIMITING = frozenset({429, 503})
+LIMITING = frozenset({TOO_MANY, 503})
 """The statuses of servers that limit requests: RFC 6585, and the default of nginx."""
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0)  # in seconds, after one of these
@@ -291,8 +291,8 @@ async def patiently(
     """Return the page that ``ask`` reads, also if the server limits requests.
 
     :param is_limited: whether a status may be caused by requests that only this program
-        sends. Without these, an installer might have its page, so the status must not
-        lead to the next index.
+        sends; see `Upstream.is_limited`. Without these, an installer might have its
+        page, so the status must not lead to the next index.
     :raises UpstreamError: the server refuses the page for too long.
     """
     status = None

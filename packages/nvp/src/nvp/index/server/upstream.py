@@ -36,7 +36,7 @@ from ..http.pages import (
     parse_projects,
     with_absolute_links,
 )
-from ..http.replies import OddReply, has_unread_body, without_frames
+from ..http.replies import TOO_MANY, OddReply, has_unread_body, without_frames
 from ..http.threads import Share, Turn, in_steps
 from ..http.urls import (
     METADATA,
@@ -59,11 +59,9 @@ _FORBIDDING = "pytorch.org"
 """The domain whose 403 means a missing project to uv, which then uses the next index
 (``IndexStatusCodeStrategy`` in its sources). This server hides the domain from uv."""
 
-_MOST_SERVERS = 64
-"""The maximum number of servers that a page may name; real pages name up to 3."""
+_MOST_SERVERS = 64  # the most servers that a page may name; real pages name up to 3
 
-_LARGE = 256 * 1024
-"""The size in bytes from which pages are parsed one at a time."""
+_LARGE = 256 * 1024  # the size in bytes from which pages are parsed one at a time
 
 _LARGEST_UNREAD = 1024 * 1024
 """The size in bytes of the largest unreadable page whose names are looked at."""
@@ -258,13 +256,15 @@ class Upstream(SimpleRepository):
     def is_limited(self, status: int | None) -> bool:
         """Return whether a page may be refused because of requests of this program.
 
-        An index that has never answered fails for an installer alone, too.
+        With 429, the requests may be those of an earlier run. An index that was never
+        available fails for an installer alone, too.
         """
         is_refusal = status in LIMITING
         self._has_answered = self._has_answered or not (is_refusal or status is None)
         client: Client | None = getattr(self, "_client", None)
         asked = client is not None and client.logins.asked.is_set()
-        return is_refusal and self._has_answered and asked
+        is_refusal = is_refusal and self._has_answered and asked
+        return is_refusal or status == TOO_MANY
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
