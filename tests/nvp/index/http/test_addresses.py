@@ -114,8 +114,22 @@ def test_a_further_address_of_this_machine(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no routes")
-def test_addresses_of_routes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sockets can have any address if ip_nonlocal_bind is set, and 192.0.2.1 too."""
+@pytest.mark.parametrize("tells", [True, False])
+def test_sockets_may_have_any_address(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ip_nonlocal_bind, all addresses were own, or none, without routes."""
     monkeypatch.setattr(socket.socket, "bind", lambda *_: None)
-    assert connecting._is_own(ip_address("127.8.0.0"))
+    if not tells:  # systemd can take netlink away from a service
+        monkeypatch.setattr(socket, "AF_NETLINK", -1)
+    assert connecting._is_own(ip_address("127.8.0.0")) is tells
+    assert not connecting._is_own(ip_address("203.0.113.7"))
+    assert not connecting._is_own(ip_address("192.168.77.2"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no routes")
+def test_a_system_that_tells_no_kind_of_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gVisor gives each route the same type."""
+    monkeypatch.setattr(connecting, "_NEW_ROUTE", -1)
+    assert connecting._is_own(ip_address("127.0.0.2"))
     assert not connecting._is_own(ip_address("203.0.113.7"))

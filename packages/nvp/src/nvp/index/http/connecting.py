@@ -228,25 +228,25 @@ def _of_address(text: str) -> Nearness:
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether an address is that of this machine, without sending anything.
-
-    A machine may have whole networks, so ask Linux for the route; see rtnetlink(7).
-    """
+    """Return whether an address is that of this machine, without sending anything."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    to, kind = address.packed, socket.SOCK_RAW
-    if sys.platform == "linux":
+    to, kind, bound = address.packed, socket.SOCK_RAW, []
+    if sys.platform == "linux":  # the machine may have whole networks; see rtnetlink(7)
         size = len(to)  # a message, a route and an attribute have 16, 12 and 4 bytes
         head = 32 + size, _GET_ROUTE, 1, 0, 0, family, 8 * size, 4 + size, 1
         with suppress(OSError), socket.socket(socket.AF_NETLINK, kind) as kernel:
             kernel.settimeout(1.0)
             kernel.sendto(struct.pack("=IHHIIBB10xHH", *head) + to, (0, 0))
             reply = kernel.recv(4096)
-            if int.from_bytes(reply[4:6], sys.byteorder) == _NEW_ROUTE:
-                return reply[23] in (2, 3, 4)  # local, broadcast, anycast
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((str(address), 0))
-        return True
-    return False
+            is_route = int.from_bytes(reply[4:6], sys.byteorder) == _NEW_ROUTE
+            if is_route and reply[23] in (2, 3, 4):  # local, broadcast, anycast
+                return True
+    # With ip_nonlocal_bind, sockets may have any address, also one for documentation.
+    for text in (str(address), ("192.0.2.1", "2001:db8::1")[address.version == 6]):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((text, 0))
+            bound.append(text)
+    return bound == [str(address)]
 
 
 def make_connections(
