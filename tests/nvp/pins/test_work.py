@@ -90,7 +90,7 @@ def test_a_marker_with_many_extras_is_not_evaluated_for_each() -> None:
     )
     platform = "linux_x86_64"
     assert requirements_on([short, "numpy"], platform) == ("numpy",)
-    assert requirements_on([long, "numpy"], platform) == (long, "numpy")
+    assert requirements_on([long, "numpy"], platform) == ("numpy",)
 
 
 def test_each_evaluation_of_a_marker_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,7 @@ def test_each_evaluation_of_a_marker_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(requirements, "holds", noted)
     text = "a; os_name == 'x' or python_version ~= '9.1' or python_version ~= '10.1'"
-    found = requirements_on([text] * 10_000, "linux_x86_64")
-    assert found
+    assert not requirements_on([text] * 10_000, "linux_x86_64")
     assert 5_000 < len(evaluated) <= 1_000_000 / len(text)
 
 

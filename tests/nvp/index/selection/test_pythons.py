@@ -131,9 +131,9 @@ def test_a_pre_release_beside_a_final_release_for_a_newer_glibc() -> None:
         model.File(filename=name, url="", hashes={}, size=2_000_000) for name in names
     ]
     found = find_installable(find_wheels(files[:2], "demo"), None)
-    assert [found[name].pythons for name in names[:2]] == [{11}, {11}]
+    assert [found[name, ""].pythons for name in names[:2]] == [{11}, {11}]
     found = find_installable(find_wheels(files, "demo"), None)
-    assert names[1] not in found
+    assert (names[1], "") not in found
 
 
 def test_name_with_a_billion_tags_is_not_installable() -> None:
@@ -144,7 +144,7 @@ def test_name_with_a_billion_tags_is_not_installable() -> None:
         for name in names
     ]
     found = find_installable(find_wheels(files, "demo"), None)
-    assert list(found) == [names[1]]
+    assert [name for name, _ in found] == [names[1]]
 
 
 def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
@@ -161,7 +161,8 @@ def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
     ]
     found = find_installable(find_wheels(files, "demo"), None)
     assert {
-        Version(name.split("-")[1]): set(found[name].pythons) for name in found
+        Version(name.split("-")[1]): set(its.pythons)
+        for (name, _), its in found.items()
     } == {
         Version("3.0"): {10, 11, 12, 13},
         Version("2.0"): {10, 11, 12, 13},

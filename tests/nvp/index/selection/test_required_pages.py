@@ -294,3 +294,58 @@ def test_a_required_page_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     asyncio.run(read())
     assert hung == ["torch"]
+
+
+def find_beside(other: Mapping[str, str | None], **keys: object) -> list[Version]:
+    """Return the versions of kern that are shown beside an index with one torch.
+
+    :param keys: those of the file of torch.
+    """
+    own = {
+        "kern-0.9": "torch==99.0",
+        "kern-0.8": "torch==98.0",
+        "torch-99.0": "nvidia-cuda-runtime-cu13",
+        "torch-98.0": "nvidia-cuda-runtime-cu13",
+    }
+    source = index_of(1, other)
+    document = json.loads(source.pages["torch"])
+    document["files"][0] |= keys
+    source.pages = {"torch": json.dumps(document)}
+    return find_shown(index_of(0, own), source, is_first=False)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"requires-python": "<3"}, {"yanked": True}, {"requires-python": ">=3.99"}]
+)
+def test_a_file_of_the_same_name_that_nobody_can_install(
+    keys: dict[str, object],
+) -> None:
+    """It counted as a build that may run, so kern 0.8 took the place of 0.9."""
+    assert find_beside({"torch-98.0": ""}, **keys) == find_beside({"torch-1.0": ""})
+
+
+def test_markers_for_which_no_work_is_left() -> None:
+    """METADATA of another index used up the work, and then every marker held."""
+    own = {
+        "kern-0.9": "torch==98.0",
+        "kern-0.8": "torch==97.0",
+        "torch-98.0": 'nvidia-cuda-runtime-cu13; platform_machine == "aarch64"',
+        "torch-97.0": "nvidia-cuda-runtime-cu12",
+    }
+    lines = [f"p; platform_machine == '{'x' * length}'" for length in (400, 1)]
+    lines = ["nvidia-cuda-runtime-cu13", *[lines[0]] * 2000, *[lines[1]] * 100]
+    other = index_of(1, {"torch-99.0": "\nRequires-Dist: ".join(lines)})
+    assert find_shown(index_of(0, own), other, is_first=False)[-1] == Version("0.9")
+
+
+def test_another_index_does_not_decide_which_pythons_count() -> None:
+    """Its torch for Python 3.10 was the newest one, so markers counted for 3.10."""
+    own = {
+        "kern-0.9": "torch==98.0",
+        "kern-0.8": "torch==97.0",
+        "torch-97.0": "nvidia-cuda-runtime-cu12",
+        "torch-98.0": "nvidia-cuda-runtime-cu13; python_version < '3.11'",
+    }
+    other = index_of(1, {"torch-200.0": "nvidia-cuda-runtime-cu13"}, tag="cp310-cp310")
+    source = index_of(0, own, tag="cp39-abi3")
+    assert find_shown(source, other, is_first=False)[-1] == Version("0.9")

@@ -102,7 +102,7 @@ def requirements_on(
     For example, torch requires CUDA packages only on Linux.
 
     :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept. So are those for which no ``work`` is left.
+        are kept. Those for which no ``work`` is left may not apply, so they are not.
     :param pythons: minor versions of CPython 3, on all of which the requirements apply;
         without them, the requirements apply on any Python.
     """
@@ -119,7 +119,7 @@ def requirements_on(
         if _PLATFORM.search(text) or (pythons and _PYTHON.search(text)):
             extras = extras_of(text)
             steps = (2 * len(pythons) or 8) * len(extras) * len(text)
-            if work.take(steps) and not _counts(text, extras, where, pythons):
+            if not (work.take(steps) and _counts(text, extras, where, pythons)):
                 continue
         kept.append(text)
     return tuple(kept)

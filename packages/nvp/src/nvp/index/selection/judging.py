@@ -41,6 +41,7 @@ from .wheel_files import (
     OrdinaryWheel,
     find_installable,
     find_known_needs,
+    find_pythons_of,
     find_wheels,
     is_large,
 )
@@ -147,7 +148,7 @@ class PageJudge:
         installable = await in_thread(find_installable, wheels, self._target)
 
         def takers_of(wheel: OrdinaryWheel) -> Takers:
-            return installable.get(wheel.file.filename, NO_TAKERS)
+            return installable.get((wheel.file.filename, wheel.file.url), NO_TAKERS)
 
         if not await in_thread(self._may_hold_builds, project, wheels):
             return [
@@ -181,9 +182,9 @@ class PageJudge:
                 for group in groups
             ]
             judging = [
-                self._judge_group(project, group, asks, depth, reading, work=work)
+                self._judge_group(project, group, depth, reading, work=work, asks=asks)
                 for group, taker in zip(groups, takers, strict=True)
-                for asks in [taker if asking and taker & waiting else _NO_PYTHON]
+                for asks in [asking and bool(taker & waiting)]
             ]
             # Await known results without tasks: a page may have thousands of releases.
             judgements = (
@@ -246,17 +247,16 @@ class PageJudge:
         self,
         project: str,
         group: Sequence[OrdinaryWheel],
-        pythons: frozenset[int],
         depth: int,
         reading: Reading,
         *,
         work: Work,
+        asks: bool,
     ) -> Judgement:
         """Judge wheels that differ only in the version of Python.
 
-        :param pythons: the versions of Python that can use the wheels; empty if
-            METADATA must not be read.
         :param work: limits the comparisons of the page with requirements.
+        :param asks: whether METADATA may be read.
         """
         first = group[0]
         fits = None
@@ -280,11 +280,14 @@ class PageJudge:
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
         uses_gpu = needs is None or needs.gpu
-        if pythons and uses_gpu and (known or self._may_be_read(first)):
+        if asks and uses_gpu and (known or self._may_be_read(first)):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
-                read = self._needs.read
+                # Files of other indexes must not decide which requirements count.
+                find, read = find_pythons_of(self._target), self._needs.read
+                each = await in_thread(lambda: [*map(find, group)])
+                pythons = _NO_PYTHON.union(*each)
                 needs = await read(project, first, needs, reading, pythons)
             if needs is not None:
                 own = (project, first.release, needs, depth, reading)

@@ -132,17 +132,18 @@ def find_wheels(
 
 def find_installable(
     wheels: Sequence[OrdinaryWheel], target: Target | None
-) -> Mapping[str, Takers]:
+) -> Mapping[tuple[str, str], Takers]:
     """Find the wheels that an installer could select if all of them ran.
 
     pip selects a pre-release if there is no other release. A release with only a tiny
     wheel is ignored, because it may only reserve the name of the project.
 
     :param target: the target of the installation; ``None`` means every Python.
-    :returns: the clients that can use each wheel, keyed by file name.
+    :returns: the clients that can use each wheel, keyed by file name and URL: another
+        index may list a file of the same name, which nobody can install.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
-    find = _finder(target)
+    find = find_pythons_of(target)
     found: list[tuple[OrdinaryWheel, Takers]] = []
     for wheel in wheels:
         if wheel.platform is None and has_builds and not is_large(wheel.file):
@@ -158,7 +159,7 @@ def find_installable(
     if not (target and target.pre):
         early = every.difference(*(its.pythons for _, its in final if its.is_sure))
     return {
-        wheel.file.filename: its._replace(pythons=kept)
+        (wheel.file.filename, wheel.file.url): its._replace(pythons=kept)
         for wheel, its in found
         if (kept := its.pythons & (early if wheel.release.is_prerelease else every))
     }
@@ -188,7 +189,7 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     :param target: the target of the installation; without one, each version of Python
         must have a wheel, because the user may allow no sources.
     """
-    find = _finder(target)
+    find = find_pythons_of(target)
     every = (target.find_pythons if target else find_pythons)("py3-none-any", None)
     plain = [x for x in files if "+" not in x.filename and not is_yanked(x)]
     wheels = find_wheels((x for x in plain if x.filename.endswith("-any.whl")), project)
@@ -205,7 +206,7 @@ def find_early(
     files: Iterable[model.File], project: str, target: Target | None
 ) -> dict[frozenset[int], set[str]]:
     """Find the wheels of pre-releases by the versions of Python that can use them."""
-    find = _finder(target)
+    find = find_pythons_of(target)
     early: dict[frozenset[int], set[str]] = {}
     named = (x for x in files if _EARLY.match(x.filename) and not is_yanked(x))
     for wheel in find_wheels(named, project):
@@ -214,7 +215,7 @@ def find_early(
     return early
 
 
-def _finder(target: Target | None) -> Callable[[OrdinaryWheel], frozenset[int]]:
+def find_pythons_of(target: Target | None) -> Callable[[OrdinaryWheel], frozenset[int]]:
     """Return a function that finds the versions of Python that can use a wheel."""
     # Cache results, because a page has thousands of wheels with the same tags.
     find = cache(target.find_pythons if target else find_pythons)
