@@ -102,7 +102,7 @@ def requirements_on(
     For example, torch requires CUDA packages only on Linux.
 
     :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept. Those for which no ``work`` is left may not apply, so they are not.
+        are kept. Those for which no ``work`` is left are left out: they may not apply.
     :param pythons: minor versions of CPython 3, on all of which the requirements apply;
         without them, the requirements apply on any Python.
     """
@@ -136,10 +136,11 @@ def _counts(
     requirement = parse_requirement(text)
     if requirement is None:
         return True
+    patches = (0, 99) if pythons else (0,)
     versions = [
-        {**where, "python_version": f"3.{minor}", "python_full_version": full}
-        for minor in pythons or range(8, 16)
-        for full in (f"3.{minor}.0", f"3.{minor}.99")[: 2 if pythons else 1]
+        {**where, "python_version": x, "python_full_version": f"{x}.{patch}"}
+        for x in (f"3.{minor}" for minor in pythons or range(8, 16))
+        for patch in patches
     ]
     combine = all if pythons else any
     return any(

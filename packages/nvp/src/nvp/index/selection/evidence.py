@@ -123,7 +123,7 @@ class NeedsReader:
         wheel: OrdinaryWheel,
         known: Needs | None,
         reading: Reading,
-        pythons: Collection[int] = (),
+        pythons: Collection[int],
     ) -> Needs | None:
         """Find the GPU requirements of a wheel in its METADATA.
 
@@ -312,7 +312,7 @@ class Leaders:
         project: str,
         files: int,
         judged: Sequence[Build],
-        own: Set[str],
+        mine: Set[str],
         late: frozenset[SimpleRepository],
         *,
         driver: bool,
@@ -325,25 +325,25 @@ class Leaders:
         return Leader(
             builds=builds,
             visibility=find_visibility(builds, driver=driver, label=label),
-            verdicts=self._find_verdicts(project, judged, own),
+            verdicts=self._find_verdicts(project, judged, mine),
             files=files,
             late=late,
         )
 
     def _find_verdicts(
-        self, project: str, judged: Sequence[Build], own: Set[str]
+        self, project: str, judged: Sequence[Build], mine: Set[str]
     ) -> Mapping[Version, Sequence[Judgement]]:
         """Find the verdicts on the builds that an installer may take, by release.
 
-        :param own: the files of the index whose page is made. Builds of this index may
-            require its CPU builds, although GPU builds of other indexes hide them.
+        :param mine: the files of the index whose page is made. Its builds may require
+            its CPU builds, although GPU builds of other indexes hide them.
         """
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
         find = partial(find_visibility, driver=True, named=named, label=label)
         every = find(judged).files
-        mine = [build for build in judged if build.file in own]
-        alone = find(mine).files if len(mine) < len(judged) else every
+        own = [build for build in judged if build.file in mine]
+        alone = find(own).files if len(own) < len(judged) else every
         verdicts: dict[Version, dict[Judgement, None]] = {}
         for build in judged:
             foreign = build.backend is not None and build.backend.is_foreign
@@ -366,7 +366,7 @@ class Leaders:
             with suppress(asyncio.TimeoutError):
                 finding = self._find_backends(parts)
                 name, backends = await asyncio.wait_for(finding, PATIENCE)
-            late = self._indexes.late.union(*(part.late for part in parts))
+            late = self._indexes.late  # also those of the parts, by `Indexes.once`
             return Followed(name=name, backends=backends, parts=parts, late=late)
 
         return await self._indexes.once(project, lambda: parts, find)

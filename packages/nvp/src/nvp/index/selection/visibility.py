@@ -165,7 +165,7 @@ class BuildJudge:
         pages = {index: files, **pages}
         followed = await self._leaders.follow(project, [*parts.values()])
         everywhere = [*chain(*pages.values())]
-        if followed.late or self._indexes.late:
+        if self._indexes.late:
             # Decide by the builds of this page alone, so that installers can take one
             # of them: the decisions on other pages may depend on evidence that is late.
             parts, pages = {index: own}, {index: files}
