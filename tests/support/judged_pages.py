@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from packaging.version import Version
 from simple_repository import model
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import (
@@ -19,8 +19,7 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp.builds.page import Build
-from nvp.builds.verdicts import Judgement
-from nvp.index.selection.evidence import Leaders, ReadMetadata
+from nvp.index.selection.evidence import Leaders, ReadMetadata, Verdicts
 from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
@@ -54,11 +53,15 @@ class _Required(Indexes):
     """
 
     def __init__(self, read_page: ReadPage, clock: Callable[[], float]) -> None:
-        super().__init__(clock=clock)
+        super().__init__([SimpleRepository()], clock)
         self._read_page = read_page
 
-    async def read_all(self, project: str) -> Sequence[model.File]:
-        return await self._read_page(project)
+    async def read(
+        self, _: SimpleRepository, project: str
+    ) -> tuple[model.ProjectDetail, str]:
+        files = await self._read_page(project)
+        meta = model.Meta("1.0")
+        return model.ProjectDetail(meta=meta, name=project, files=tuple(files)), ""
 
 
 def make_judge(
@@ -79,9 +82,9 @@ def make_judge(
         return environment
 
     async def find_verdicts(
-        project: str, depth: int
-    ) -> Mapping[Version, Sequence[Judgement]]:
-        return (await leaders.find(project, depth)).verdicts
+        project: str, depth: int, *, elsewhere: bool = False
+    ) -> Verdicts | None:
+        return await leaders.find(project, depth, elsewhere=elsewhere)
 
     options = {"find_environment": find_environment, **options}
     judge = PageJudge(

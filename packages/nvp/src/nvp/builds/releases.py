@@ -17,6 +17,7 @@ from nvidia_variant_provider.machine.environment import (
 from ..knowledge.builds import PROJECTS, Evidence, How
 from ..metadata.requirements import parse_requirement
 from .needs import needs_of_name
+from .page import RUNNING, Build
 from .vendors import Elsewhere
 from .verdicts import Verdict, judge
 
@@ -320,3 +321,43 @@ def sort_builds(
             ),
         )
     )
+
+
+def newest_for_all(builds: Iterable[Build]) -> Version | None:
+    """Return the newest release with a build that runs on every GPU of the machine."""
+    running = [
+        build.release
+        for build in builds
+        if build.pythons
+        and build.judgement.verdict in RUNNING
+        and not build.judgement.lacking
+    ]
+    return max(running, default=None)
+
+
+def say_lacking(
+    name: str,
+    lacking: Iterable[ComputeCapability],
+    environment: Environment,
+    newest: Version | str | None,
+) -> str:
+    """Return a sentence on the GPUs that a build has no code for, and a better release.
+
+    :param name: the build, such as ``torch 2.15.0``.
+    :param newest: the newest release that runs on every GPU.
+    """
+    from ..knowledge.tables import gpu_models
+
+    gpus = []
+    for capability in lacking:
+        names = {g.name for g in environment.gpus if g.compute_capability == capability}
+        model = gpu_models().get(capability)
+        name_of_gpu = " and ".join(sorted(filter(None, names)))
+        if not name_of_gpu and model is not None:
+            name_of_gpu = f"GPU such as {model.products.partition(',')[0]}"
+        gpus.append(f"the {name_of_gpu or 'GPU'} (compute capability {capability})")
+    project = name.partition(" ")[0]
+    all_run = f"{project} {newest} is the newest release that runs on all its GPUs"
+    if newest is None:
+        all_run = "no release is known to run on all its GPUs"
+    return f"{name} has no code for {' and '.join(gpus)} of this machine; {all_run}"

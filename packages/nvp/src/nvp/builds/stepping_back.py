@@ -19,18 +19,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 from typing import TypeVar
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nvidia_variant_provider.machine.environment import (
-    ComputeCapability,
-    CudaVersion,
-    Environment,
-)
+from nvidia_variant_provider.machine.environment import CudaVersion
 
 from ..metadata.requirements import Work, parse_requirement
 from .needs import Backend
@@ -66,8 +63,9 @@ def follow(
     installer that compares only versions cannot detect that.
 
     The backend is that of the newest release of the leader that an installer may select
-    with the companion. If the requirements are unknown, the companion was most likely
-    built for a release of the leader with builds for the same backends.
+    with the companion, on each Python if there is such a release. If the requirements
+    are unknown, the companion was most likely built for a release of the leader with
+    builds for the same backends.
 
     :param builds: the builds of the companion.
     :param requirements: for each release of the companion, its requirement on the
@@ -95,6 +93,7 @@ def follow(
 
     work, theirs = Work(len(leader)), _labels(leader)
     by_labels = {theirs[version]: backend for version, backend in reversed(backends)}
+    theirs_for, mine_for = _pythons(leader), _pythons(builds)
     for release, labels in _labels(builds).items():
         if release in followed:
             continue
@@ -102,12 +101,11 @@ def follow(
         if parsed is None or not work.parses(parsed.specifier, len(backends)):
             wanted = by_labels.get(labels, backends[0][1])
         else:
-            fitting = (
-                backend
-                for version, backend in backends
-                if parsed.specifier.contains(version, prereleases=True)
-            )
-            wanted = next(fitting, backends[0][1])
+            allows = partial(parsed.specifier.contains, prereleases=True)
+            fitting = [pair for pair in backends if allows(pair[0])]
+            pythons = mine_for[release]
+            all_take = (pair for pair in fitting if theirs_for[pair[0]] >= pythons)
+            wanted = next(chain(all_take, fitting, backends))[1]
         same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
         followed[release] = next(same, wanted)
     return followed
@@ -164,6 +162,15 @@ def find_strays(
         for release, backend in visibility.backends.items()
         if release in followed and followed[release].label != backend.label
     }
+
+
+def _pythons(builds: Iterable[Build]) -> dict[Version, frozenset[int]]:
+    pythons: dict[Version, frozenset[int]] = {}
+    for build in builds:
+        pythons[build.release] = (
+            pythons.get(build.release, build.pythons) | build.pythons
+        )
+    return pythons
 
 
 def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
@@ -257,46 +264,6 @@ def common_reason(reason: str) -> str:
     if none and (required := _REQUIRES.match(head)):
         return f"it requires a {required[1]} that does not run here: {cause}"
     return cause
-
-
-def newest_for_all(builds: Iterable[Build]) -> Version | None:
-    """Return the newest release with a build that runs on every GPU of the machine."""
-    running = [
-        build.release
-        for build in builds
-        if build.pythons
-        and build.judgement.verdict in RUNNING
-        and not build.judgement.lacking
-    ]
-    return max(running, default=None)
-
-
-def say_lacking(
-    name: str,
-    lacking: Iterable[ComputeCapability],
-    environment: Environment,
-    newest: Version | str | None,
-) -> str:
-    """Return a sentence on the GPUs that a build has no code for, and a better release.
-
-    :param name: the build, such as ``torch 2.15.0``.
-    :param newest: the newest release that runs on every GPU.
-    """
-    from ..knowledge.tables import gpu_models
-
-    gpus = []
-    for capability in lacking:
-        names = {g.name for g in environment.gpus if g.compute_capability == capability}
-        model = gpu_models().get(capability)
-        name_of_gpu = " and ".join(sorted(filter(None, names)))
-        if not name_of_gpu and model is not None:
-            name_of_gpu = f"GPU such as {model.products.partition(',')[0]}"
-        gpus.append(f"the {name_of_gpu or 'GPU'} (compute capability {capability})")
-    project = name.partition(" ")[0]
-    all_run = f"{project} {newest} is the newest release that runs on all its GPUs"
-    if newest is None:
-        all_run = "no release is known to run on all its GPUs"
-    return f"{name} has no code for {' and '.join(gpus)} of this machine; {all_run}"
 
 
 def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:

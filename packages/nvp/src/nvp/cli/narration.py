@@ -279,7 +279,8 @@ def stays_installed(item: StaleBuild, command: str) -> str:
 
 def _about_page(page: PageVerdicts) -> str | None:
     """Describe the shown builds of a page in one line; ``None`` if all are shown."""
-    from ..builds.stepping_back import find_passed_over, newest_for_all, say_lacking
+    from ..builds.releases import newest_for_all, say_lacking
+    from ..builds.stepping_back import find_passed_over
 
     visibility = page.visibility
     if not visibility.files:  # there is no evidence about the wheels

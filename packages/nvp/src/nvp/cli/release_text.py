@@ -18,11 +18,11 @@ from ..builds.releases import (
     ListedBuild,
     ListedRelease,
     ReleaseTable,
+    say_lacking,
 )
 from ..builds.stepping_back import (
     common_reason,
     fold,
-    say_lacking,
     say_range,
     without_source,
 )

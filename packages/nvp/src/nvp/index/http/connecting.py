@@ -210,21 +210,21 @@ def _is_address(host: str) -> bool:
 
 
 def _of_address(text: str) -> Nearness:
-    address = ipaddress.ip_address(text)
+    address = ipaddress.ip_address(text.partition("%")[0])  # without a zone (RFC 4007)
     is_local = address.is_loopback or address.is_unspecified or address.is_link_local
     if is_local or str(address) in _CLOUD:
         return Nearness.MACHINE
     is_far = address.is_global and address not in _PROTOCOLS
+    near = Nearness.ELSEWHERE if is_far else Nearness.NETWORK
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.sixtofour
         if int(address) >> 32 in _EMBEDDING:
             inner = ipaddress.IPv4Address(int(address) % 2**32)
         if inner is not None:  # a gateway or the system connects to ``inner``
-            return _of_address(str(inner))
-        is_far = is_far and address in _UNICAST and address not in _EXAMPLES
-    if _is_own(address):  # a firewall may protect its servers
-        return Nearness.OWN
-    return Nearness.ELSEWHERE if is_far else Nearness.NETWORK
+            near = _of_address(str(inner))
+        elif address not in _UNICAST or address in _EXAMPLES:
+            near = Nearness.NETWORK
+    return min(near, Nearness.OWN) if _is_own(address) else near  # behind a firewall
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

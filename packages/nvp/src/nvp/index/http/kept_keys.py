@@ -48,9 +48,10 @@ and ``project-status`` (PEP 792), and keys of future PEPs."""
 LINKS = "_links"
 """The name of a page with the files of all projects. No project has this name."""
 
-_MOST_PYTHON = 100_000
+_MOST_PYTHON, _PARSING = 100_000, 50
 """The maximum length of all different requirements on Python of a page, each of which
-is compared with every version of Python. Real pages have some hundred characters."""
+is compared with every version of Python, and the length that takes as long as parsing
+the shortest one. Real pages have some hundred characters."""
 
 _MANY_DIGITS, _MOST_EQUAL = re.compile("(?:[0-9][^0-9]*){14}"), 64
 """The digits that versions need for a chosen hash; the most versions with one hash.
@@ -426,7 +427,8 @@ def check_distinct(files: Collection[model.File]) -> None:
 
     :raises ValueError: it is not, or the requirements on Python take long to parse.
     """
-    if sum(map(len, {file.requires_python or "" for file in files})) > _MOST_PYTHON:
+    limits = {file.requires_python or "" for file in files}
+    if sum(map(len, limits)) + _PARSING * len(limits) > _MOST_PYTHON:
         raise ValueError("it has too many requirements on Python")
     known: dict[tuple[str, str], model.File] = {}
     for file in files:

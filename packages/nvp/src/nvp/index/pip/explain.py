@@ -18,13 +18,12 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, needs_of_name, parse_backend
 from ...builds.page import RUNNING, Build, Visibility
+from ...builds.releases import newest_for_all, say_lacking
 from ...builds.stepping_back import (
     REQUIRED,
     PassedOver,
     find_passed_over,
     nearest_refusal,
-    newest_for_all,
-    say_lacking,
     without_source,
 )
 from ...knowledge.builds import PROJECTS, required_projects

@@ -166,7 +166,12 @@ class Pip:
                     raise _not_run(self._host, error) from None
             for number in told:  # received before the process existed
                 send(number)
-            status = process.wait()
+            # If this process was stopped, another thread may have received the signal,
+            # and Python calls its handler only when the main thread wakes up.
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.5)
+            status = process.returncode
             if told and mark is not None:
                 from ...doctor.programs import end_strays
 

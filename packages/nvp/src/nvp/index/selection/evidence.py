@@ -11,12 +11,10 @@ from collections.abc import (
     Iterable,
     Mapping,
     Sequence,
-    Set,
 )
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 
 from packaging.version import Version
 from simple_repository import model
@@ -26,7 +24,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import Backend, needs_of_requirements, requirements_on
-from ...builds.page import Build, PageVisibility, find_visibility
+from ...builds.page import Build, find_visibility
 from ...builds.stepping_back import follow
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, required_projects
@@ -35,16 +33,19 @@ from ...wheels.archive import parse_requires
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
 from ..http.urls import TooSlowError
-from .indexes import BUILD, MINUTE, Indexes, Known
+from .indexes import BUILD, MINUTE, Indexes, Known, LateError, is_vendor
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
-from .wheel_files import OrdinaryWheel, builds_for
+from .wheel_files import OrdinaryWheel, builds_for, find_candidates
 
 logger = logging.getLogger(__name__)
 
 Required = Mapping[Version, Mapping[str, str]]
 """Maps each release of a project to its requirements on projects with GPU builds."""
+
+Verdicts = Mapping[Version, Sequence[Judgement]]
+"""The verdicts on the builds of a project, by release."""
 
 JudgeFiles = Callable[
     [str, Iterable[model.File], int], Awaitable[tuple[Sequence[Build], Required]]
@@ -71,7 +72,7 @@ class Reading:
     :param until: the deadline, by the clock of the event loop.
     :param environment: the machine; empty until it is needed.
     :param required: the requirements that were read, for each project and release.
-    :param judged: the verdicts on the required projects, by release.
+    :param judged: the verdicts on the required projects, on the own index or elsewhere.
     :param turn: held while a required project is judged.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
@@ -83,9 +84,7 @@ class Reading:
     until: float
     environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-    judged: dict[str, Mapping[Version, Sequence[Judgement]]] = field(
-        default_factory=dict
-    )
+    judged: dict[tuple[str, bool], Verdicts | None] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     work: Work = field(default_factory=Work)
     size: int = 16 * 1024 * 1024
@@ -253,17 +252,17 @@ class Followed(Known):
 class Leader(Known):
     """The builds of a project, such as torch, that the builds of others require.
 
-    :param builds: the wheels for this platform or any platform that the user's pins
-        allow, newest first.
-    :param visibility: the visibility of ``builds``.
+    :param builds: the wheels of one index for this platform or any platform that the
+        user's pins allow, newest first.
     :param verdicts: the verdicts on the builds that an installer may take, by release.
-    :param files: the number of files on all indexes.
+    :param files: the number of files on the index.
+    :param is_unread: whether installers may find other files there.
     """
 
     builds: Sequence[Build]
-    visibility: PageVisibility
-    verdicts: Mapping[Version, Sequence[Judgement]]
+    verdicts: Verdicts
     files: int
+    is_unread: bool
 
     @property
     def memory(self) -> int:
@@ -275,8 +274,8 @@ class Leader(Known):
 class Leaders:
     """The projects that the builds of other projects require.
 
-    Pages share the verdicts on these projects: otherwise, a large page of one index
-    would delay each page of the others.
+    Each index has its own verdicts, which the pages of all indexes share. Other indexes
+    must not decide what a build of an index that has a required project needs.
     """
 
     def __init__(
@@ -285,72 +284,81 @@ class Leaders:
         self._indexes, self._selection, self._judge = indexes, selection, judge
         self._platform = selection.platform_of_builds
 
-    async def find(self, project: str, depth: int) -> Leader:
-        """Judge the builds of a project on all indexes.
+    async def find(
+        self, project: str, depth: int, *, elsewhere: bool = False
+    ) -> Verdicts | None:
+        """Find the verdicts on the builds of a project that an installer may take.
 
         :param depth: see `PageJudge.judge`.
-        :returns: no builds if an index is late, or the own one takes `PATIENCE`.
+        :param elsewhere: find those on the indexes of the user other than the own one.
+            Otherwise, find those on the own one and on the indexes of vendors.
+        :returns: ``None`` if other indexes may have unknown builds.
         """
-        indexes, own = self._indexes, self._indexes.own
+        indexes = self._indexes
+        near = [x for x in indexes.all if x is indexes.own or is_vendor(x)]
+        some = [x for x in indexes.all if x not in near] if elsewhere else near
+        verdicts: dict[Version, list[Judgement]] = {}
+        for index in some:
+            leader = await self._read(index, project, depth)
+            if elsewhere and (leader is None or leader.is_unread):
+                return None
+            for release, each in leader.verdicts.items() if leader else ():
+                verdicts.setdefault(release, []).extend(each)
+        return verdicts
+
+    async def _read(
+        self, index: SimpleRepository, project: str, depth: int
+    ) -> Leader | None:
+        """Judge the builds of a project on an index; ``None`` if it is late."""
 
         async def judge() -> Leader:
-            files: Sequence[model.File] = ()
-            with suppress(asyncio.TimeoutError):
-                files = await asyncio.wait_for(indexes.read_all(project), PATIENCE)
-            judged, _ = await self._judge(project, files, depth)
-            mine = {x.filename for x in files if own in indexes.origins(x)}
-            lead = partial(self._lead, project, len(files), judged, mine)
-            environment = await self._selection.found.soon()
-            driver = environment.cuda_driver_version is not None
-            return await in_thread(lead, indexes.late, driver=driver)
+            with self._indexes.of(index):
+                page, why = None, "it is late"
+                with suppress(asyncio.TimeoutError):
+                    reading = self._indexes.read(index, project)
+                    page, why = await asyncio.wait_for(reading, PATIENCE)
+                files = page.files if page else ()
+                judged, _ = await self._judge(project, files, depth)
+                lead = partial(self._lead, project, judged, len(files))
+                return await in_thread(lead, self._indexes.late, is_unread=bool(why))
 
-        key = own, project, depth
-        return await indexes.once(key, lambda: None, judge, age=MINUTE)
+        key = index, project, depth
+        work = self._indexes.once(key, lambda: None, judge, age=MINUTE)
+        with suppress(LateError):
+            return await self._indexes.wait(index, work)
+        return None
 
     def _lead(
         self,
         project: str,
-        files: int,
         judged: Sequence[Build],
-        mine: Set[str],
+        files: int,
         late: frozenset[SimpleRepository],
         *,
-        driver: bool,
+        is_unread: bool,
     ) -> Leader:
-        selection = self._selection
-        label = selection.pins.get(project)
-        pins = {x.partition("+")[0] for x in selection.pinned.get(project, ())}
+        pins = self._selection.pinned.get(project, ())
+        allowed = {pin.partition("+")[0] for pin in pins}
         builds = builds_for(judged, self._platform)
-        builds = [x for x in builds if not pins or str(x.release) in pins]
         return Leader(
-            builds=builds,
-            visibility=find_visibility(builds, driver=driver, label=label),
-            verdicts=self._find_verdicts(project, judged, mine),
+            builds=[x for x in builds if not pins or str(x.release) in allowed],
+            verdicts=self._find_verdicts(project, judged),
             files=files,
+            is_unread=is_unread,
             late=late,
         )
 
-    def _find_verdicts(
-        self, project: str, judged: Sequence[Build], mine: Set[str]
-    ) -> Mapping[Version, Sequence[Judgement]]:
-        """Find the verdicts on the builds that an installer may take, by release.
-
-        :param mine: the files of the index whose page is made. Its builds may require
-            its CPU builds, although GPU builds of other indexes hide them.
-        """
+    def _find_verdicts(self, project: str, judged: Sequence[Build]) -> Verdicts:
+        """Find the verdicts on the builds that an installer may take, by release."""
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
-        find = partial(find_visibility, driver=True, named=named, label=label)
-        every = find(judged).files
-        own = [build for build in judged if build.file in mine]
-        alone = find(own).files if len(own) < len(judged) else every
+        shown = find_visibility(judged, driver=True, named=named, label=label).files
         verdicts: dict[Version, dict[Judgement, None]] = {}
         for build in judged:
             foreign = build.backend is not None and build.backend.is_foreign
             if build.platform == self._platform and build.pythons and not foreign:
-                judgement, each = build.judgement, every[build.file]
-                is_shown = "show" in (each.action, alone.get(build.file, each).action)
-                if judgement.verdict == "cpu" and not is_shown:
+                judgement, each = build.judgement, shown[build.file]
+                if judgement.verdict == "cpu" and each.action != "show":
                     # Refuse hidden builds, which an exact pin would allow.
                     reasons = (each.reason,)
                     judgement = replace(judgement, verdict="cannot", reasons=reasons)
@@ -359,7 +367,13 @@ class Leaders:
         return {release: list(each) for release, each in verdicts.items()}
 
     async def follow(self, project: str, parts: Sequence[Part]) -> Followed:
-        """Find the backends that the builds of a project on all indexes must match."""
+        """Find the backends that the builds of a project on all indexes must match.
+
+        All pages match the same ones: each could withdraw its builds for the others.
+
+        :param parts: the builds of each index, in the order of the user. The first one
+            with a release decides what the release requires.
+        """
 
         async def find() -> Followed:
             name, backends = None, dict[Version, Backend]()
@@ -378,21 +392,33 @@ class Leaders:
 
         :returns: the name of that project, and the required backend of each release.
         """
-        left = _MOST
-        builds = [build for part in parts for build in part.builds]
+        left, names = _MOST, dict[str, None]()
         required: dict[Version, Mapping[str, str]] = {}
-        for release, each in chain(*(part.required.items() for part in parts)):
-            required[release] = {**each, **required.get(release, {})}
-        for name in sorted({name for each in required.values() for name in each}):
-            leader = await self.find(name, 1)
-            left -= leader.files
-            if left < 0 or (leader.late and not leader.files):
+        for part in parts:
+            releases = {*part.required, *(build.release for build in part.builds)}
+            for release in releases - required.keys():
+                required[release] = part.required.get(release, {})
+            some = {name for each in part.required.values() for name in each}
+            names |= dict.fromkeys(sorted(some))
+        builds = [build for part in parts for build in part.builds]
+        environment = await self._selection.found.soon()
+        driver = environment.cuda_driver_version is not None
+        target = self._selection.target
+        for name in names:
+            every: dict[SimpleRepository, Sequence[Build]] = {}
+            for index in self._indexes.all:
+                if leader := await self._read(index, name, 1):
+                    left, every[index] = left - leader.files, leader.builds
+            if left < 0:
                 break
             texts = {r: each[name] for r, each in required.items() if name in each}
-            found = await in_thread(
-                follow, builds, texts, leader.builds, leader.visibility
+            label = self._selection.pins.get(name)
+            leading, _ = await in_thread(
+                find_candidates, None, every, (), label, target
             )
-            if found:
+            decide = partial(find_visibility, driver=driver, label=label)
+            visibility = await in_thread(decide, leading)
+            if found := await in_thread(follow, builds, texts, leading, visibility):
                 return name, found
         return None, {}
 

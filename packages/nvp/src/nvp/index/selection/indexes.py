@@ -210,18 +210,6 @@ class Indexes:
         self.note(index, page.files)
         return page, ""
 
-    async def read_all(self, project: str) -> Sequence[model.File]:
-        """Return the files of a project on all indexes; none if some are unknown.
-
-        :raises TimeoutError: an index is late, so the files must not be judged.
-        """
-        found = [await self.read(index, project) for index in self.all]
-        if self.late:
-            raise asyncio.TimeoutError
-        if any(why for _, why in found):
-            return ()
-        return [file for page, _ in found if page for file in page.files]
-
     async def read_metadata(
         self,
         reader: Reader,

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -35,7 +38,14 @@ from ...builds.verdicts import (
 from ...knowledge.builds import PROJECTS, Needs, find_neighbours, required_projects
 from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
-from .evidence import PATIENCE, NeedsReader, Reading, ReadMetadata, Required
+from .evidence import (
+    PATIENCE,
+    NeedsReader,
+    Reading,
+    ReadMetadata,
+    Required,
+    Verdicts,
+)
 from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
     OrdinaryWheel,
@@ -59,16 +69,20 @@ _FILTERS = 4  # how often a requirement is compared with each release of its pro
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
-_Key = tuple[Version, "str | None", object]
-"""The key of a build in a release: the version with its label, the platform, and, for a
-required project, the indexes: each may list a wheel to have its METADATA read instead
-of that of the others."""
+_Key = tuple[Version, "str | None"]
+"""The key of a build in a release: the version with its label, and the platform."""
 
 FindEnvironment = Callable[[], Awaitable[Environment]]
 FindInspected = Callable[[model.File], "Needs | None"]
 
-FindVerdicts = Callable[[str, int], Awaitable[Mapping[Version, Sequence[Judgement]]]]
-"""Finds the verdicts on the builds of a required project, by release, at a depth."""
+
+class FindVerdicts(Protocol):
+    """Finds the verdicts on the builds of a required project; see `Leaders.find`."""
+
+    async def __call__(
+        self, project: str, depth: int, *, elsewhere: bool = False
+    ) -> Verdicts | None:
+        """Find the verdicts of the own index, or of the other indexes."""
 
 
 class PageJudge:
@@ -80,7 +94,6 @@ class PageJudge:
         platforms are judged without requests.
     :param warn: called with a sentence, once for each project with unusable METADATA.
     :param folder_of: returns the backend of a file, from the URL of its index.
-    :param origins: returns the indexes that list a file.
     :param find_inspected: returns cached results of `inspect`.
     :param target: the installation; without it, every wheel is installable.
     :param every_gpu: require builds to run on every GPU of the machine.
@@ -97,7 +110,6 @@ class PageJudge:
         warn: Callable[[str], None],
         *,
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
-        origins: Callable[[model.File], Sequence[object]] = lambda _: ("all",),
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
@@ -108,7 +120,7 @@ class PageJudge:
         self._platform = platform
         self._needs = NeedsReader(read_metadata, warn, patience)
         self._find_verdicts = find_verdicts
-        self._folder_of, self._origins = folder_of, origins
+        self._folder_of = folder_of
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
@@ -121,7 +133,7 @@ class PageJudge:
         files: Iterable[model.File],
         depth: int = 0,
     ) -> tuple[list[Build], Required]:
-        """Judge the wheels of a page.
+        """Judge the wheels of a page of one index.
 
         :param depth: 0 for the page that is made, 1 for a project that it requires, 2
             for one that such a project requires. The verdicts of the last are by their
@@ -159,11 +171,8 @@ class PageJudge:
         work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
-            # A file whose indexes are forgotten is judged alone.
-            listing = depth and (self._origins(wheel.file) or wheel.file.url)
-            key = wheel.version, wheel.platform, listing
             release = releases.setdefault(wheel.release, {})
-            release.setdefault(key, []).append(wheel)
+            release.setdefault((wheel.version, wheel.platform), []).append(wheel)
         builds: list[Build] = []
         # The versions of Python that still lack a release that may run, and the
         # versions with a release that cannot run.
@@ -200,7 +209,7 @@ class PageJudge:
                 is_ours = anywhere or group[0].platform == self._platform
                 if not is_ours or judgement.fits is False:
                     continue
-                if verdict == "cannot" and not judgement.fits:
+                if judgement.is_open or (verdict == "cannot" and not judgement.fits):
                     refused |= taker
                 elif group[0].is_foreign:
                     continue
@@ -260,6 +269,7 @@ class PageJudge:
         """
         first = group[0]
         fits = None
+        elsewhere: list[str] = []
         lacking: dict[ComputeCapability, str] = {}
         needs = find_known_needs(project, first)
         if needs is None or needs.evidence == "label":
@@ -292,7 +302,7 @@ class PageJudge:
             if needs is not None:
                 own = (project, first.release, needs, depth, reading)
                 judgement, fits = await self._judge_by_requirements(
-                    *own, work=work, lacking=lacking
+                    *own, work=work, lacking=lacking, elsewhere=elsewhere
                 )
                 if judgement is not None:
                     return replace(leave_out(judgement, lacking), fits=fits)
@@ -301,6 +311,10 @@ class PageJudge:
         near = find_neighbours(project, first.release, first.platform)
         environment = reading.environment
         judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
+        if elsewhere and judgement.verdict != "cannot":
+            # The installer may use only one index: withdraw no other build for this.
+            reason = f"{elsewhere[0]}, unless another index has a build that does"
+            judgement = Judgement(verdict="unknown", reasons=(reason,), is_open=True)
         return replace(leave_out(judgement, lacking), fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
@@ -328,10 +342,13 @@ class PageJudge:
         *,
         work: Work,
         lacking: dict[ComputeCapability, str],
+        elsewhere: list[str],
     ) -> tuple[Judgement | None, bool | None]:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
+        :param elsewhere: collects why the own index does not meet a requirement that
+            another index may meet.
         :returns: the verdict and `Judgement.fits`. The verdict is ``None`` if builds
             that run may meet all requirements, so the build's own needs decide.
         """
@@ -343,9 +360,7 @@ class PageJudge:
         refused: Judgement | None = None
         fits: list[bool] = []
 
-        def compare(
-            name: str, text: str, judged: Mapping[Version, Sequence[Judgement]]
-        ) -> bool:
+        def compare(name: str, text: str, judged: Verdicts) -> bool:
             """Compare a requirement with releases; return whether the next counts."""
             nonlocal by_pin, refused
             parsed = parse_requirement(text)
@@ -372,26 +387,44 @@ class PageJudge:
                 by_pin = found or by_pin
             return True
 
+        def find_allowed(text: str, judged: Verdicts | None) -> list[Judgement]:
+            parsed = parse_requirement(text)
+            if not (parsed and judged and work.parses(parsed.specifier, len(judged))):
+                return []
+            found = parsed.specifier.filter(judged, prereleases=True)
+            return [judgement for version in found for judgement in judged[version]]
+
         for name, text in required.items():
             if name == project or depth >= _DEEPEST:
                 continue
-            judged = await self._judge_required(name, depth + 1, reading)
-            if not await in_thread(compare, name, text, judged):
+            find = partial(self._judge_required, name, depth + 1, reading)
+            judged = own = await find()
+            if not await in_thread(find_allowed, text, own):
+                judged = await find(elsewhere=True)
+            before = refused
+            goes_on = await in_thread(compare, name, text, judged or {})
+            if refused and before is None and judged is own:
+                others = await find(elsewhere=True)
+                allowed = await in_thread(find_allowed, text, others)
+                if others is None or any(x.verdict != "cannot" for x in allowed):
+                    elsewhere += refused.reasons
+                    refused, goes_on = None, True
+            if not goes_on:
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None
         judgement = refused or (by_pin if silent else None)
         return judgement, all(fits) if fits else None
 
     async def _judge_required(
-        self, project: str, depth: int, reading: Reading
-    ) -> Mapping[Version, Sequence[Judgement]]:
+        self, project: str, depth: int, reading: Reading, *, elsewhere: bool = False
+    ) -> Verdicts | None:
+        key = project, elsewhere
         async with reading.turn:  # the builds of a release ask at the same time
-            known = reading.judged.get(project)
-            if known is None:
-                finding = self._find_verdicts(project, depth)
-                try:
+            if key not in reading.judged:
+                reading.judged[key] = None if elsewhere else {}
+                find = self._find_verdicts
+                with suppress(asyncio.TimeoutError):
+                    finding = find(project, depth, elsewhere=elsewhere)
                     known = await asyncio.wait_for(finding, reading.seconds)
-                except asyncio.TimeoutError:
-                    known = {}
-                reading.judged[project] = known
-        return known
+                    reading.judged[key] = known
+        return reading.judged[key]

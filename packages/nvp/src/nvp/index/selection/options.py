@@ -78,8 +78,7 @@ class Pins:
         return self.projects.get(project, self.everywhere)
 
 
-# A page may have a different value for each of 20,000 files, each compared with two
-# versions, three times.
+# A page may have 2000 different values, each compared with twelve versions, and again.
 @lru_cache(maxsize=65536)
 def allows_python(requires_python: str | None, version: str) -> bool:
     """Return whether a file supports a version of Python; invalid limits are ignored.

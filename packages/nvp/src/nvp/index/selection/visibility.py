@@ -31,11 +31,10 @@ from ...builds.page import (
     find_visibility_elsewhere,
 )
 from ...builds.stepping_back import Limits, find_strays
-from ...builds.verdicts import Judgement
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
-from .evidence import PATIENCE, Leaders, Part, state_of
+from .evidence import PATIENCE, Leaders, Part, Verdicts, state_of
 from .indexes import (
     LATE,
     LEAST,
@@ -53,6 +52,7 @@ from .wheel_files import (
     builds_for,
     find_candidates,
     find_early,
+    find_kept,
     folder_of_file,
     has_plain,
 )
@@ -134,7 +134,6 @@ class BuildJudge:
             self._find_verdicts,
             warn,
             folder_of=lambda x: folder_of_file(x, self._folders[indexes.origin(x)]),
-            origins=indexes.origins,
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
@@ -178,8 +177,9 @@ class BuildJudge:
         builds, late = await in_thread(
             find_candidates, index, every, named, label, target
         )
-        # A page without builds may only reserve the name of the project.
-        some = chain(*(pages[x] for x, part in parts.items() if not part.is_silent))
+        some = [*files]
+        for other in parts.keys() - {index}:
+            some += find_kept(pages[other], parts[other].builds, project)
         plain = await in_thread(has_plain, some, project, target)
         early = await in_thread(find_early, chain(*pages.values()), project, target)
         decide = partial(
@@ -377,9 +377,9 @@ class BuildJudge:
         return find_exposed(files, releases, withdrawn, builds)
 
     async def _find_verdicts(
-        self, project: str, depth: int
-    ) -> Mapping[Version, Sequence[Judgement]]:
-        return (await self._leaders.find(project, depth)).verdicts
+        self, project: str, depth: int, *, elsewhere: bool = False
+    ) -> Verdicts | None:
+        return await self._leaders.find(project, depth, elsewhere=elsewhere)
 
     async def _judge_page(
         self, index: SimpleRepository, project: str, page: model.ProjectDetail

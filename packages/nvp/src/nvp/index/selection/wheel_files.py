@@ -26,6 +26,7 @@ from ...wheels.archive import (
     is_for_platform,
     parse_versions,
     platform_of,
+    release_of,
     release_of_sdist,
 )
 from ..http.kept_keys import is_yanked
@@ -202,6 +203,25 @@ def has_plain(files: Iterable[model.File], project: str, target: Target | None) 
     return any(not release.is_prerelease for release in releases)
 
 
+def find_kept(
+    files: Iterable[model.File], builds: Sequence[Build], project: str
+) -> list[model.File]:
+    """Return the files of another index that may be left instead of builds.
+
+    A small file that is older than the builds of the index may only reserve the name
+    of the project, as a page without builds may.
+    """
+    if all(build.is_silent for build in builds):
+        return []
+    newest = max(build.release for build in builds)
+    return [
+        file
+        for file in files
+        if (file.size or 0) >= SMALLEST
+        or ((release := release_of(file.filename, project)) and release >= newest)
+    ]
+
+
 def find_early(
     files: Iterable[model.File], project: str, target: Target | None
 ) -> dict[frozenset[int], set[str]]:
@@ -229,7 +249,7 @@ def find_pythons_of(target: Target | None) -> Callable[[OrdinaryWheel], frozense
 
 
 def find_candidates(
-    index: SimpleRepository,
+    index: SimpleRepository | None,
     every: Mapping[SimpleRepository, Sequence[Build]],
     named: Collection[str],
     label: str | None,
@@ -263,6 +283,8 @@ def find_candidates(
                 late += [build] if one is index else []
                 continue
             pythons = build.pythons - (final if build.release.is_prerelease else none)
+            if one is not index and not pythons:
+                continue  # nobody can install the build instead of one of this index
             # Different files on two indexes may have the same name.
             other = None if one is index else number
             file = build.file if one is index else f"{number}/{build.file}"

@@ -369,7 +369,7 @@ class Source:
             reply.status < 300 or (reply.status >= 400 and is_away)
         )
         if is_page and (reply.is_whole or reply.away):
-            if self.is_reachable(place):
+            if self.is_reachable(place) and (reply.away or not self._is_trusted(place)):
                 headers = {"location": place}
                 reply = error.reply = replace(reply, status=302, headers=headers)
             elif reply.away:
@@ -382,7 +382,16 @@ class Source:
     def _is_lost(self, url: str) -> bool:
         """Return whether installers must not get a URL from this server.
 
-        Either the URL needs credentials, or it may mean the machine of the installer.
+        Either the URL needs what only this server may have, such as credentials, or it
+        may mean the machine of the installer.
         """
         is_near = self.access.hosts == ANY_HOST and not self.access.direct
-        return is_near or self.client.logins.has(url)
+        settings, logins = self.client.settings, self.client.logins
+        # Installers such as uv have neither from pip's configuration.
+        is_known = settings.client_cert and logins.identify(url)
+        return is_near or bool(is_known or settings.proxy) or logins.has(url)
+
+    def _is_trusted(self, url: str) -> bool:
+        """Return whether pip's configuration lets this server trust a URL's server."""
+        settings = self.client.settings
+        return settings.cert is not None or settings.is_trusted(url)
