@@ -37,6 +37,7 @@ from nvp.index.http.connecting import Nearness, NearnessFinder
         ("168.63.129.16", Nearness.MACHINE),
         ("100.100.100.200", Nearness.MACHINE),
         ("[fd00:ec2::254]", Nearness.MACHINE),
+        ("[fd00:ec2::254%251]", Nearness.MACHINE),
         ("[64:ff9b::168.63.129.16]", Nearness.MACHINE),
         ("192.0.0.192", Nearness.MACHINE),
         ("192.0.0.8", Nearness.NETWORK),
@@ -99,6 +100,25 @@ def test_no_page_names_a_server_with_an_overlong_name(
     finder = NearnessFinder()
     assert asyncio.run(finder.may_lead("https://93.184.216.35/", url)) is may
     assert len(finder._addresses) == may
+
+
+@pytest.mark.parametrize(
+    ("address", "nearness"),
+    [
+        ("2002:909:909::7", Nearness.OWN),
+        ("64:ff9b::909:909", Nearness.OWN),
+        ("2002:a00:1::7", Nearness.OWN),
+        ("2002:7f00:1::7", Nearness.MACHINE),
+        ("2600:1::7", Nearness.OWN),
+    ],
+)
+def test_an_own_address_that_embeds_another_one(
+    address: str, nearness: Nearness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a router, 6to4 addresses of this machine embed that of the router."""
+    monkeypatch.setattr(connecting, "_is_own", lambda x: str(x) == address)
+    url = f"http://[{address}]/"
+    assert asyncio.run(NearnessFinder().find(url)) is nearness
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have 127.0.0.1 only")

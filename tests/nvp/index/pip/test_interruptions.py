@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -168,15 +169,23 @@ def test_pip_ends_before_its_index(
     assert list(run.temporary.glob("nvidia*")) == []
 
 
+@pytest.mark.parametrize("to_thread", [False, True])
 def test_an_interrupted_pip_ends_the_command(
-    pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to_thread: bool, pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An explanation would wait for the driver, which may hang."""
+    """An explanation would wait for the driver, which may hang.
+
+    After ``kill -STOP``, a signal may reach any thread: ``nvp pip`` never acted on it.
+    """
     monkeypatch.setattr(process, "_GRACE", 0.1)
 
     def interrupt() -> None:
         wait_for(".whl")
-        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)  # the main thread waits
+        if to_thread:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
     with slow_index() as (url, wait_for), ThreadPoolExecutor(1) as executor:
         environ = clean_environ(tmp_path)

@@ -77,7 +77,7 @@ def test_the_machine_is_asked_for_pages_that_may_hold_builds_alone(
 def test_small_wheels_are_not_looked_up_in_the_cache() -> None:
     """A page of 135,000 wheels blocked all pages for seven seconds."""
 
-    async def ask(*_: object) -> Any:
+    async def ask(*_: object, **__: object) -> Any:
         raise AssertionError
 
     looked: list[model.File] = []

@@ -113,7 +113,7 @@ def test_another_index_does_not_decide_about_a_build(
             {"torchao-9.1+cpu": ""}, {"torchao-9.0+cu126": ""}, ["2.0"], id="own"
         ),
         pytest.param(
-            {"torchao-9.0+cu126": ""}, {"torchao-9.1+cpu": ""}, [], id="another"
+            {"torchao-9.0+cu126": ""}, {"torchao-9.1+cpu": ""}, ["2.0"], id="another"
         ),
         pytest.param(
             {"torchao-9.1+cpu": "", "torchao-9.0+cu126": ""}, {}, [], id="one index"
@@ -154,29 +154,6 @@ def test_pages_share_the_verdicts_on_a_required_project(
     asyncio.run(read())
     assert judged.count("torch") == 1
     assert sorted(set(judged)) == [*names, "torch"]
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_wheels_of_forgotten_indexes_are_judged_alone(is_first: bool) -> None:
-    """The origins of 100,000 files are known, and one index may have listed more."""
-    own = model.File(filename=TORCH, url=f"{HONEST}/{TORCH}", hashes={})
-    other = model.File(filename=TORCH, url=f"https://1.example/{TORCH}", hashes={})
-    kern = TORCH.replace("torch", "kern")
-    requires = {own.url: "nvidia-cuda-runtime-cu12", kern: "torch==9.0"}
-
-    async def read_metadata(name: str, file: model.File, parse: Parse[T]) -> T:
-        text = requires.get(file.url, "nvidia-cuda-runtime-cu13")
-        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.0\n"
-        return parse(f"{head}Requires-Dist: {text}\n".encode())
-
-    async def read_page(_: str) -> Sequence[model.File]:
-        return [other, own] if is_first else [own, other]
-
-    readers = read_metadata, read_page, pytest.fail
-    judge = make_judge(MACHINE, *readers, origins=lambda _: ())
-    file = model.File(filename=kern, url=kern, hashes={})
-    (build,), _ = asyncio.run(judge.judge("kern", [file]))
-    assert build.judgement.verdict == "runs"
 
 
 def test_a_large_page_of_another_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,26 +215,6 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_verdicts_on_a_required_project_without_a_late_page_are_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """For ten minutes, other pages were judged by them, and had no file left."""
-    be_impatient(monkeypatch)
-
-    async def run() -> None:
-        answers = asyncio.Event()
-        own, late = index_of(0, [wheel("1.0")]), LatePages(answers)
-        every = Indexes([own, late])
-        with every.of(own), pytest.raises(asyncio.TimeoutError):
-            await every.read_all("kern")
-        answers.set()
-        with every.of(own):
-            (file,) = await every.read_all("kern")
-            assert file.filename == wheel("1.0").name
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-
-
 def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(fault="hang")
     with (

@@ -293,7 +293,8 @@ class PageJudge:
         if asks and uses_gpu and (known or self._may_be_read(first)):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
-            if needs is None or needs.evidence == "label":
+            is_read = needs is not None and needs.evidence != "label"
+            if not is_read and not reading.is_over:
                 # Files of other indexes must not decide which requirements count.
                 find, read = find_pythons_of(self._target), self._needs.read
                 each = await in_thread(lambda: [*map(find, group)])

@@ -1,0 +1,205 @@
+"""The builds of an index are judged by that index, if it has what they require."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pytest
+from simple_repository import model
+from support.exposed import MACHINE
+from support.label_index import Pages
+from support.loopback import JSON
+
+from nvp.index.http.client import Client
+from nvp.index.http.kept_keys import check_distinct
+from nvp.index.selection.component import select
+from nvp.index.selection.options import Selection
+from nvp.index.selection.reader import Reader
+
+LINUX = "cp311-cp311-manylinux_2_17_x86_64"
+OTHER_PYTHON = "cp310-cp310-manylinux_2_17_x86_64"
+CU13 = "nvidia-cuda-runtime-cu13"
+
+Wheels: TypeAlias = Mapping[str, "tuple[str | None, Mapping[str, Any]]"]
+
+
+def wheel(
+    requires: str | None = "", tag: str = LINUX, **keys: Any
+) -> tuple[str | None, Mapping[str, Any]]:
+    """Return an entry of `index_of`; without ``requires``, there is no METADATA."""
+    return requires, {"tag": tag, **keys}
+
+
+def index_of(number: int, wheels: Wheels, broken: str = "") -> Pages:
+    """Return an index.
+
+    :param wheels: keyed by project and version, such as ``torch-99.0``.
+    :param broken: the page of torch, which is no page.
+    """
+    pages: dict[str, list[dict[str, Any]]] = {}
+    contents = {}
+    for name, (requires, given) in wheels.items():
+        project, version = name.split("-")
+        keys = {**given}
+        file_name = f"{name}-{keys.pop('tag')}.whl"
+        file: dict[str, Any] = {"filename": file_name, "url": f"https://{number}.example/{file_name}"}
+        file |= {"hashes": {}, "size": 20_000_000, **keys}
+        pages.setdefault(project, []).append(file)
+        if requires is not None:
+            file["core-metadata"] = True
+            text = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+            text += f"Requires-Dist: {requires}\n" if requires else ""
+            contents[f"{file_name}.metadata"] = text
+    documents = {
+        name: json.dumps({"meta": {"api-version": "1.0"}, "name": name, "files": files})
+        for name, files in pages.items()
+    }
+    documents |= {"torch": broken} if broken else {}
+    url = f"https://{number}.example/simple/"
+    return Pages(documents, contents, url=url, kind=JSON)
+
+
+def find_shown(project: str, *sources: Pages) -> list[str]:
+    """Return the versions that are shown on the page of the first index."""
+    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
+    reader = Reader(Client())
+    found = select(sources, selection=selection, reader=reader, warn=lambda _: None)
+    page = asyncio.run(found[0].get_project_page(project))
+    return [x.filename.split("-")[1] for x in page.files if not x.yanked]
+
+
+KERNELS = {
+    "torch-99.0": wheel(CU13),
+    "kern-0.7+cu126": wheel("torch==99.0"),
+    "kern-0.9+cpu": wheel(),
+}
+"""Only the CPU build runs, because this machine's driver is for CUDA 12."""
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"torch-100.0+cu126": wheel(tag="cp311-cp311-macosx_11_0_arm64")},
+        {"torch-100.0+cu126": wheel(tag="cp311-cp311-musllinux_1_2_x86_64")},
+        {"torch-100.0+cu126": wheel(tag="cp311-cp311-manylinux_2_99_x86_64")},
+        {"torch-100.0+cu126": wheel()},
+        {"torch-100.0": wheel(None)},
+        {"torch-99.0": wheel(None, tag=OTHER_PYTHON)},
+        {"torch-99.0+cu126": wheel(tag=OTHER_PYTHON)},
+        {"torch-200.0+cu130": wheel(tag=OTHER_PYTHON)},
+        {f"torch-{100 + x}.0": wheel(CU13, tag=OTHER_PYTHON) for x in range(70)},
+    ],
+)
+def test_another_index_has_the_required_project(other: Wheels) -> None:
+    """With its torch, kern 0.7 seemed to run, and withdrew 0.9."""
+    shown = find_shown("kern", index_of(0, KERNELS), index_of(1, other))
+    assert "0.9+cpu" in shown
+
+
+@pytest.mark.parametrize("page", ["{", '{"meta": {"api-version": "2.0"}}', "please"])
+def test_another_index_has_an_unreadable_page_of_the_project(page: str) -> None:
+    """Then, nothing was known of the user's own torch either."""
+    broken = index_of(1, {}, broken=page)
+    assert "0.9+cpu" in find_shown("kern", index_of(0, KERNELS), broken)
+
+
+def test_a_build_of_another_index_may_meet_a_requirement() -> None:
+    """The build is shown, but it withdraws no other."""
+    other = index_of(1, {"torch-99.0+cu126": wheel()})
+    shown = find_shown("kern", index_of(0, KERNELS), other)
+    assert shown == ["0.7+cu126", "0.9+cpu"]
+
+
+@pytest.mark.parametrize("other", [CU13, "nvidia-cuda-runtime-cu12"])
+def test_only_another_index_has_the_required_release(other: str) -> None:
+    own = {"torch-9.0+cu126": wheel(), "kern-2.0": wheel("torch==99.0")}
+    own["kern-1.0"] = wheel("torch==9.0")
+    shown = find_shown(
+        "kern", index_of(0, own), index_of(1, {"torch-99.0": wheel(other)})
+    )
+    assert shown == (["1.0"] if other == CU13 else ["2.0", "1.0"])
+
+
+def test_another_index_lists_a_file_for_no_python() -> None:
+    """The requirement was compared with that file, which has the same name."""
+    own = {
+        "torch-99.0+cpu": wheel(),
+        "torch-98.0+cu126": wheel(tag="cp312-cp312-manylinux_2_17_x86_64"),
+        "kern-0.9": wheel("torch==99.0"),
+        "kern-0.8": wheel("torch==98.0"),
+    }
+    other = {"torch-99.0+cpu": wheel(**{"requires-python": "<3"})}
+    assert "0.9" in find_shown("kern", index_of(0, own), index_of(1, other))
+
+
+BACKENDS = {
+    f"{name}+{label}": wheel(requires)
+    for name, requires in {"torch-99.0": "", "torchvision-0.9": "torch>=99.0"}.items()
+    for label in ("cu126", "cu128")
+}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {
+            "torchvision-0.1+cu126": wheel("bitsandbytes==1.0"),
+            "bitsandbytes-1.0+cu126": wheel(),
+        },
+        {"torch-99.1+cu126": wheel(tag=OTHER_PYTHON)},
+        {"torch-99.1rc1+cu126": wheel()},
+    ],
+)
+def test_the_backend_of_a_companion(other: Wheels) -> None:
+    """Another index decided on cu126, although the torch is one for cu128."""
+    shown = find_shown("torchvision", index_of(0, BACKENDS), index_of(1, other))
+    assert shown == ["0.9+cu128"]
+
+
+def test_a_release_whose_requirements_only_another_index_tells() -> None:
+    own = {**BACKENDS, "torch-97.0+cu126": wheel()}
+    own |= {f"torchvision-0.8+{label}": wheel(None) for label in ("cu126", "cu128")}
+    other = {"torchvision-0.8+cu130": wheel("torch==97.0")}
+    shown = find_shown("torchvision", index_of(0, own), index_of(1, other))
+    assert shown == ["0.9+cu128", "0.8+cu128"]
+
+
+@pytest.mark.parametrize(
+    "nobody", [{"requires-python": "<3"}, {"tag": "cp27-cp27m-manylinux_2_17_x86_64"}]
+)
+def test_a_build_that_nobody_can_install_takes_no_place(
+    nobody: Mapping[str, str],
+) -> None:
+    """No wheel for Python 3.11 was left."""
+    abi3 = "cp311-abi3-manylinux_2_17_x86_64"
+    own = {"torch-97.0+cpu": wheel(tag=abi3), "torch-99.0": wheel(tag=OTHER_PYTHON)}
+    other = {"torch-97.0+cu126": wheel("", **nobody)}
+    assert "97.0+cpu" in find_shown("torch", index_of(0, own), index_of(1, other))
+
+
+@pytest.mark.parametrize("more", [{}, {"torch-1.0+cu130": wheel(tag=OTHER_PYTHON)}])
+def test_a_small_wheel_that_reserves_a_name_takes_no_place(more: Wheels) -> None:
+    """pip took torch 0.0.1 of the other index."""
+    own = index_of(0, {"torch-99.0+rocm6.2": wheel()})
+    dummy = {"torch-0.0.1": wheel(tag="py3-none-any", size=2000)}
+    assert find_shown("torch", own, index_of(1, {**dummy, **more})) == ["99.0+rocm6.2"]
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_many_requirements_on_python(length: int) -> None:
+    """Comparing 20,000 short ones took seconds, again for each use of the page."""
+    files: Sequence[model.File] = [
+        model.File(
+            f"p-{x}.zip", f"https://a.example/{x}", {}, requires_python=f"{x:05}"
+        )
+        for x in range(length * 500)
+    ]
+    if length == 1:
+        check_distinct(files)
+    else:
+        with pytest.raises(ValueError, match="too many requirements on Python"):
+            check_distinct(files)
