@@ -45,7 +45,10 @@ def index_of(number: int, wheels: Wheels, broken: str = "") -> Pages:
         project, version = name.split("-")
         keys = {**given}
         file_name = f"{name}-{keys.pop('tag')}.whl"
-        file: dict[str, Any] = {"filename": file_name, "url": f"https://{number}.example/{file_name}"}
+        file: dict[str, Any] = {
+            "filename": file_name,
+            "url": f"https://{number}.example/{file_name}",
+        }
         file |= {"hashes": {}, "size": 20_000_000, **keys}
         pages.setdefault(project, []).append(file)
         if requires is not None:
@@ -123,6 +126,57 @@ def test_only_another_index_has_the_required_release(other: str) -> None:
     assert shown == (["1.0"] if other == CU13 else ["2.0", "1.0"])
 
 
+LACKING = {
+    "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+    "kern-0.9": wheel("torch==99.0"),
+    "kern-0.9+cpu": wheel("torch==98.0"),
+}
+
+
+@pytest.mark.parametrize("tag", [LINUX, OTHER_PYTHON])
+def test_a_release_of_another_index_withdraws_no_build(tag: str) -> None:
+    """uv uses the torch of the first index, and found no solution with kern 0.9."""
+    other = index_of(1, {"torch-99.0": wheel("nvidia-cuda-runtime-cu12", tag)})
+    assert "0.9+cpu" in find_shown("kern", index_of(0, LACKING), other)
+
+
+def test_a_further_requirement_that_is_met() -> None:
+    """It made the build run, although another index alone had the required torch."""
+    own = {**LACKING, "torch-99.0": wheel(CU13), "torchvision-1.0": wheel()}
+    own["kern-0.9"] = wheel("torchvision==1.0\nRequires-Dist: torch==99.0")
+    other = index_of(1, {"torch-99.0": wheel("nvidia-cuda-runtime-cu12")})
+    assert "0.9+cpu" in find_shown("kern", index_of(0, own), other)
+
+
+def test_an_uncertain_build_takes_no_place() -> None:
+    """It was the build for the backend of another index's torch."""
+    own = {
+        "torch-99.0": wheel(CU13),
+        "torch-98.0+cu126": wheel(),
+        "kern-0.9+cu126": wheel("torch==99.0"),
+        "kern-0.9+cu128": wheel("torch==98.0"),
+    }
+    other = index_of(1, {"torch-99.0+foo": wheel(None, OTHER_PYTHON)})
+    assert "0.9+cu128" in find_shown("kern", index_of(0, own), other)
+
+
+@pytest.mark.parametrize("keys", [{"tag": "py3-none-any"}, {"yanked": "CVE"}])
+def test_what_an_index_has_is_not_judged_by_another_one(
+    keys: Mapping[str, str],
+) -> None:
+    own = {"torch-99.0": wheel("", **keys), "torch-98.0": wheel()}
+    own |= {"kern-0.9": wheel("torch==99.0"), "kern-0.8": wheel("torch==98.0")}
+    other = index_of(1, {"torch-99.0": wheel(CU13), "torch-98.0": wheel()})
+    assert "0.9" in find_shown("kern", index_of(0, own), other)
+
+
+def test_an_unreadable_page_of_the_own_index() -> None:
+    """Another index decided what the user's own torch, which pip can read, needs."""
+    own = {"kern-0.9": wheel("torch==99.0"), "kern-0.8": wheel("torch==98.0")}
+    other = index_of(1, {"torch-99.0": wheel(CU13), "torch-98.0": wheel()})
+    assert "0.9" in find_shown("kern", index_of(0, own, broken="{"), other)
+
+
 def test_another_index_lists_a_file_for_no_python() -> None:
     """The requirement was compared with that file, which has the same name."""
     own = {
@@ -181,7 +235,17 @@ def test_a_build_that_nobody_can_install_takes_no_place(
     assert "97.0+cpu" in find_shown("torch", index_of(0, own), index_of(1, other))
 
 
-@pytest.mark.parametrize("more", [{}, {"torch-1.0+cu130": wheel(tag=OTHER_PYTHON)}])
+NOBODY = wheel("", "cp37-cp37m-manylinux_2_17_x86_64", **{"requires-python": "<3"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"torch-1.0+cu130": wheel(tag=OTHER_PYTHON)},
+        {"torch-0.0.1+cu126": NOBODY},
+    ],
+)
 def test_a_small_wheel_that_reserves_a_name_takes_no_place(more: Wheels) -> None:
     """pip took torch 0.0.1 of the other index."""
     own = index_of(0, {"torch-99.0+rocm6.2": wheel()})
@@ -189,16 +253,17 @@ def test_a_small_wheel_that_reserves_a_name_takes_no_place(more: Wheels) -> None
     assert find_shown("torch", own, index_of(1, {**dummy, **more})) == ["99.0+rocm6.2"]
 
 
-@pytest.mark.parametrize("length", [1, 5])
-def test_many_requirements_on_python(length: int) -> None:
-    """Comparing 20,000 short ones took seconds, again for each use of the page."""
+@pytest.mark.parametrize(("number", "length"), [(100, 20), (200, 20), (1, 11_000)])
+def test_many_requirements_on_python(number: int, length: int) -> None:
+    """Comparing 20,000 short ones, or a long one, took seconds."""
     files: Sequence[model.File] = [
         model.File(
-            f"p-{x}.zip", f"https://a.example/{x}", {}, requires_python=f"{x:05}"
+            *(f"p-{x}.zip", f"https://a.example/{x}", {}),
+            requires_python=f"{x:0{length}}",
         )
-        for x in range(length * 500)
+        for x in range(number)
     ]
-    if length == 1:
+    if number == 100:
         check_distinct(files)
     else:
         with pytest.raises(ValueError, match="too many requirements on Python"):

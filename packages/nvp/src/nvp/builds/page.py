@@ -316,7 +316,8 @@ def _choose(
 ) -> Backend | None:
     """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
-    able = (x.backend for x in labelled if x.judgement.verdict != "cannot")
+    each = ((x.backend, x.judgement) for x in labelled)
+    able = (x for x, its in each if its.verdict != "cannot" and not its.is_open)
     same = (x for x in able if x and follow and x.label == follow.label)
     if (first := next(same, None)) is not None:
         return first

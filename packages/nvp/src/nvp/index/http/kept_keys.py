@@ -48,7 +48,7 @@ and ``project-status`` (PEP 792), and keys of future PEPs."""
 LINKS = "_links"
 """The name of a page with the files of all projects. No project has this name."""
 
-_MOST_PYTHON, _PARSING = 100_000, 50
+_MOST_PYTHON, _PARSING = 10_000, 50
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python, and the length that takes as long as parsing
 the shortest one. Real pages have some hundred characters."""

@@ -45,7 +45,8 @@ Required = Mapping[Version, Mapping[str, str]]
 """Maps each release of a project to its requirements on projects with GPU builds."""
 
 Verdicts = Mapping[Version, Sequence[Judgement]]
-"""The verdicts on the builds of a project, by release."""
+"""The verdicts on the builds of a project, by release. A release without builds that an
+installer may take has none."""
 
 JudgeFiles = Callable[
     [str, Iterable[model.File], int], Awaitable[tuple[Sequence[Build], Required]]
@@ -292,18 +293,22 @@ class Leaders:
         :param depth: see `PageJudge.judge`.
         :param elsewhere: find those on the indexes of the user other than the own one.
             Otherwise, find those on the own one and on the indexes of vendors.
-        :returns: ``None`` if other indexes may have unknown builds.
+        :returns: ``None`` if one of the indexes may have unknown builds.
         """
         indexes = self._indexes
-        near = [x for x in indexes.all if x is indexes.own or is_vendor(x)]
+        own = indexes.own
+        near = [x for x in indexes.all if own in (None, x) or is_vendor(x)]
         some = [x for x in indexes.all if x not in near] if elsewhere else near
         verdicts: dict[Version, list[Judgement]] = {}
         for index in some:
             leader = await self._read(index, project, depth)
-            if elsewhere and (leader is None or leader.is_unread):
-                return None
-            for release, each in leader.verdicts.items() if leader else ():
-                verdicts.setdefault(release, []).extend(each)
+            if leader is None or leader.is_unread:
+                if not is_vendor(index):
+                    return None
+                continue
+            for release, each in leader.verdicts.items():
+                if each or not elsewhere:
+                    verdicts.setdefault(release, []).extend(each)
         return verdicts
 
     async def _read(
@@ -353,7 +358,7 @@ class Leaders:
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
         shown = find_visibility(judged, driver=True, named=named, label=label).files
-        verdicts: dict[Version, dict[Judgement, None]] = {}
+        verdicts: dict[Version, dict[Judgement, None]] = {x.release: {} for x in judged}
         for build in judged:
             foreign = build.backend is not None and build.backend.is_foreign
             if build.platform == self._platform and build.pythons and not foreign:
@@ -362,7 +367,7 @@ class Leaders:
                     # Refuse hidden builds, which an exact pin would allow.
                     reasons = (each.reason,)
                     judgement = replace(judgement, verdict="cannot", reasons=reasons)
-                verdicts.setdefault(build.release, {})[judgement] = None
+                verdicts[build.release][judgement] = None
         # Keep equal verdicts once: a release may have thousands of builds.
         return {release: list(each) for release, each in verdicts.items()}
 

@@ -314,7 +314,7 @@ class PageJudge:
         judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
         if elsewhere and judgement.verdict != "cannot":
             # The installer may use only one index: withdraw no other build for this.
-            reason = f"{elsewhere[0]}, unless another index has a build that does"
+            reason = f"{elsewhere[0]}; another index may have a build that runs"
             judgement = Judgement(verdict="unknown", reasons=(reason,), is_open=True)
         return replace(leave_out(judgement, lacking), fits=fits)
 
@@ -388,32 +388,29 @@ class PageJudge:
                 by_pin = found or by_pin
             return True
 
-        def find_allowed(text: str, judged: Verdicts | None) -> list[Judgement]:
-            parsed = parse_requirement(text)
-            if not (parsed and judged and work.parses(parsed.specifier, len(judged))):
-                return []
-            found = parsed.specifier.filter(judged, prereleases=True)
-            return [judgement for version in found for judgement in judged[version]]
-
         for name, text in required.items():
             if name == project or depth >= _DEEPEST:
                 continue
             find = partial(self._judge_required, name, depth + 1, reading)
-            judged = own = await find()
-            if not await in_thread(find_allowed, text, own):
-                judged = await find(elsewhere=True)
-            before = refused
+            own, before, allows = await find(), refused, partial(_find_allowed, work)
+            is_there = own is None or await in_thread(allows, text, own) != []
+            judged = own if is_there else await find(elsewhere=True)
             goes_on = await in_thread(compare, name, text, judged or {})
-            if refused and before is None and judged is own:
+            is_refused = refused is not before
+            if is_refused and is_there:
                 others = await find(elsewhere=True)
-                allowed = await in_thread(find_allowed, text, others)
+                allowed = await in_thread(allows, text, others)
                 if others is None or any(x.verdict != "cannot" for x in allowed):
-                    elsewhere += refused.reasons
+                    elsewhere += refused.reasons if refused else ()
                     refused, goes_on = None, True
+            elif not (is_there or is_refused) and (
+                judged is None or await in_thread(allows, text, judged) != []
+            ):
+                elsewhere.append(f"its index has no {name} that it requires")
             if not goes_on:
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None
-        judgement = refused or (by_pin if silent else None)
+        judgement = refused or (by_pin if silent and not elsewhere else None)
         return judgement, all(fits) if fits else None
 
     async def _judge_required(
@@ -429,3 +426,17 @@ class PageJudge:
                     known = await asyncio.wait_for(finding, reading.seconds)
                     reading.judged[key] = known
         return reading.judged[key]
+
+
+def _find_allowed(
+    work: Work, requirement: str, judged: Verdicts | None
+) -> list[Judgement]:
+    """Return the verdicts on the releases that a requirement allows.
+
+    A release of which an installer may take no build counts as unknown.
+    """
+    parsed = parse_requirement(requirement)
+    if not (parsed and judged and work.parses(parsed.specifier, len(judged))):
+        return []
+    found = parsed.specifier.filter(judged, prereleases=True)
+    return [each for version in found for each in judged[version] or [UNKNOWN]]

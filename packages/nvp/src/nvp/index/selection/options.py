@@ -78,8 +78,9 @@ class Pins:
         return self.projects.get(project, self.everywhere)
 
 
-# A page may have 2000 different values, each compared with twelve versions, and again.
-@lru_cache(maxsize=65536)
+# A page may have 200 different values, each compared with twelve versions, and again;
+# the cache keeps their texts.
+@lru_cache(maxsize=4096)
 def allows_python(requires_python: str | None, version: str) -> bool:
     """Return whether a file supports a version of Python; invalid limits are ignored.
 

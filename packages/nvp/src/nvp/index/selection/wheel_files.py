@@ -211,9 +211,10 @@ def find_kept(
     A small file that is older than the builds of the index may only reserve the name
     of the project, as a page without builds may.
     """
-    if all(build.is_silent for build in builds):
+    some = [build for build in builds if build.pythons and not build.is_silent]
+    newest = max((build.release for build in some), default=None)
+    if newest is None:
         return []
-    newest = max(build.release for build in builds)
     return [
         file
         for file in files
