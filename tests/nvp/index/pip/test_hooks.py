@@ -308,3 +308,18 @@ def test_a_page_of_links_is_parsed_again_only_if_it_changes(
             (file,) = asyncio.run(links.get_project_page("a")).files
             assert file.filename == f"a-{number}.zip"
         assert len(parsed) == times
+
+
+@pytest.mark.parametrize("version", EDGES)
+def test_a_skipped_page_of_links_with_secrets(
+    version: str, pip_of: Callable[[str], Pip], published: Path
+) -> None:
+    """pip alone does not print that it skips a page, and the query may be a secret."""
+    answers = {"/links.html?sig=QUERY": Answer(status=418)}
+    with serve(published) as url, serve_answers(answers) as server:
+        host = server.url.removeprefix("http://")
+        place = f"http://USER:PASSWORD@{host}/links.html?sig=QUERY"
+        done = pip_of(version)("index", "versions", "torch", "-i", url, "-f", place)
+    assert "pip skips" in done.text, done.text
+    for secret in ("USER", "PASSWORD", "QUERY"):
+        assert secret not in done.text

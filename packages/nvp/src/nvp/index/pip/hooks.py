@@ -102,8 +102,7 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             if place not in unread:
                 unread[place] = is_read(place[0], self.session, collector.Link)
                 if unread[place]:
-                    name = collector.redact_auth_from_url(place[0])
-                    collector.logger.warning(message, name)
+                    collector.logger.warning(message, _shown(place[0]))
         if any(unread[place] for place in asked):
             return collect(self, project_name, *args, **more)
         # For pip, the same index with and without a slash is one.
@@ -161,6 +160,13 @@ def replace_files(command: Any, files: dict[str, str]) -> None:
     command.get_requirements = get_requirements
 
 
+def _shown(url: str) -> str:
+    """Return a URL without user, password and query, which pip alone may not print."""
+    scheme, colon, rest = url.partition("://")
+    bare = rest.partition("#")[0].partition("?")[0]
+    return f"{scheme}{colon}{bare.rpartition('@')[2]}"
+
+
 def read_pages(
     collector: Any, places: dict[str, str], groups: dict[str, list[str]]
 ) -> None:
@@ -188,14 +194,16 @@ def read_pages(
             page = read(own, **options) if session.is_secure_origin(own) else None
             if page is not None and len(page.content) > _LARGE:
                 message = "%s is too large: its builds are not judged"
-                collector.logger.warning(message, page)
+                collector.logger.warning(message, _shown(page.url))
                 send(local, None, session, is_missing=False)
                 return page, False
             status = send(local, page, session, failed=failed.pop(own.url, None))
             if status != _TOO_MANY:
                 return page, status == 200
             time.sleep(seconds)
-        message = f"{own} is refused, perhaps because of the requests of nvp"
+        message = (
+            f"{_shown(own.url)} is refused, perhaps because of the requests of nvp"
+        )
         errors: Any = importlib.import_module("pip._internal.exceptions")
         raise errors.InstallationError(f"{message}; try again later")
 
@@ -221,7 +229,7 @@ def read_pages(
             failed[link.url] = status
         if status not in (403, 404):
             what = f"HTTP {status}" if status else "it cannot be read"
-            collector.logger.warning("pip skips %s: %s", link, what)
+            collector.logger.warning("pip skips %s: %s", _shown(link.url), what)
 
     collector._get_index_content = read_page
     collector._handle_get_simple_fail = skip_page
