@@ -268,3 +268,43 @@ def test_many_requirements_on_python(number: int, length: int) -> None:
     else:
         with pytest.raises(ValueError, match="too many requirements on Python"):
             check_distinct(files)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        (
+            {
+                "torch-2.7.0+cu126": wheel(),
+                "kern-0.9+cu126torch2.7": wheel("torch"),
+                "kern-0.9+cu126torch2.8": wheel("torch"),
+            },
+            {"torch-2.8.0+cu126": wheel()},
+            "0.9+cu126torch2.7",
+        ),
+        (
+            {
+                "torch-99.0+cu128": wheel(),
+                "kern-0.9+cu126": wheel("torch>=99.0"),
+                "kern-0.9+cu128": wheel("torch>=99.0"),
+            },
+            {"torch-99.1+cu126": wheel()},
+            "0.9+cu128",
+        ),
+        (
+            {
+                "torch-98.0+cu128": wheel(),
+                "kern-0.9+cu126": wheel("torch==98.0"),
+                "kern-0.9+cu128": wheel("torch==98.0"),
+            },
+            {"kern-0.9": wheel("torch==97.0", OTHER_PYTHON)},
+            "0.9+cu128",
+        ),
+    ],
+)
+def test_a_build_for_the_torch_of_the_same_index(
+    own: Wheels, other: Wheels, expected: str
+) -> None:
+    """uv takes both from the first index, and found no solution."""
+    shown = find_shown("kern", index_of(0, own), index_of(1, other))
+    assert shown == [expected]

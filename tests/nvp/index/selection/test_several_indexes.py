@@ -27,8 +27,8 @@ from nvp.index.http.client import Client
 from nvp.index.http.urls import UpstreamError
 from nvp.index.selection import indexes, options, visibility, wheel_files
 from nvp.index.selection.component import VariantRepository, select
-from nvp.index.selection.evidence import Followed, Part, state_of
-from nvp.index.selection.indexes import Indexes
+from nvp.index.selection.evidence import Followed, Part
+from nvp.index.selection.indexes import Indexes, state_of
 from nvp.index.selection.options import Pins, Target, parse_pins
 from nvp.index.selection.reader import Reader
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
@@ -109,6 +109,29 @@ def follow(
         same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
         followed[release] = next(same, wanted)
     return followed
+
+
+def follow_own(
+    builds: Sequence[Build],
+    requirements: Mapping[Version, str],
+    leader: Iterable[Build],
+    visibility: PageVisibility,
+) -> dict[Version, Backend]:
+    """Find the backends that an index shows of the leader and has of a companion.
+
+    uv, for example, takes both from the first index. All pages of other releases must
+    match the same backends: each could withdraw its builds for those of the others.
+
+    :param builds: the builds of the companion on the index.
+    :param leader: the builds of the leader on the index, with their ``visibility``.
+    """
+    shown = [x for x in leader if visibility.files[x.file].action == "show"]
+    releases = {build.release for build in shown}
+    own = {r: each for r, each in visibility.backends.items() if r in releases}
+    found = follow(builds, requirements, shown, replace(visibility, backends=own))
+    able = (x for x in builds if x.judgement.verdict != "cannot")
+    has = {(build.release, build.backend) for build in able}
+    return {r: each for r, each in found.items() if shown and (r, each) in has}
 
 
 def _for_torch(

@@ -25,12 +25,11 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import Backend, needs_of_requirements, requirements_on
 from ...builds.page import Build, find_visibility
-from ...builds.stepping_back import follow
+from ...builds.stepping_back import follow, follow_own
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, required_projects
 from ...metadata.requirements import Work
 from ...wheels.archive import parse_requires
-from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
 from ..http.urls import TooSlowError
 from .indexes import BUILD, MINUTE, Indexes, Known, LateError, is_vendor
@@ -295,12 +294,10 @@ class Leaders:
             Otherwise, find those on the own one and on the indexes of vendors.
         :returns: ``None`` if one of the indexes may have unknown builds.
         """
-        indexes = self._indexes
-        own = indexes.own
-        near = [x for x in indexes.all if own in (None, x) or is_vendor(x)]
-        some = [x for x in indexes.all if x not in near] if elsewhere else near
         verdicts: dict[Version, list[Judgement]] = {}
-        for index in some:
+        for index in self._indexes.all:
+            if self._is_near(index) is elsewhere:
+                continue
             leader = await self._read(index, project, depth)
             if leader is None or leader.is_unread:
                 if not is_vendor(index):
@@ -310,6 +307,9 @@ class Leaders:
                 if each or not elsewhere:
                     verdicts.setdefault(release, []).extend(each)
         return verdicts
+
+    def _is_near(self, index: SimpleRepository) -> bool:
+        return self._indexes.own in (None, index) or is_vendor(index)
 
     async def _read(
         self, index: SimpleRepository, project: str, depth: int
@@ -371,41 +371,45 @@ class Leaders:
         # Keep equal verdicts once: a release may have thousands of builds.
         return {release: list(each) for release, each in verdicts.items()}
 
-    async def follow(self, project: str, parts: Sequence[Part]) -> Followed:
+    async def follow(self, project: str, own: Part, parts: Sequence[Part]) -> Followed:
         """Find the backends that the builds of a project on all indexes must match.
 
-        All pages match the same ones: each could withdraw its builds for the others.
-
-        :param parts: the builds of each index, in the order of the user. The first one
-            with a release decides what the release requires.
+        :param own: the builds of the index whose page is made.
+        :param parts: the builds of each index, in the order of the user.
         """
 
         async def find() -> Followed:
             name, backends = None, dict[Version, Backend]()
             with suppress(asyncio.TimeoutError):
-                finding = self._find_backends(parts)
+                finding = self._find_backends(own, parts)
                 name, backends = await asyncio.wait_for(finding, PATIENCE)
             late = self._indexes.late  # also those of the parts, by `Indexes.once`
             return Followed(name=name, backends=backends, parts=parts, late=late)
 
-        return await self._indexes.once(project, lambda: parts, find)
+        key = self._indexes.own, project
+        return await self._indexes.once(key, lambda: parts, find)
 
     async def _find_backends(
-        self, parts: Sequence[Part]
+        self, own: Part, parts: Sequence[Part]
     ) -> tuple[str | None, dict[Version, Backend]]:
         """Find the required project, such as torch, that decides the backends.
+
+        A build of this index for a build that this index shows of that project is the
+        best one. Otherwise, all pages match the same backend, because each could
+        withdraw its builds for those of the others.
 
         :returns: the name of that project, and the required backend of each release.
         """
         left, names = _MOST, dict[str, None]()
         required: dict[Version, Mapping[str, str]] = {}
-        for part in parts:
+        for part in parts:  # the first one with a release decides what it requires
             releases = {*part.required, *(build.release for build in part.builds)}
             for release in releases - required.keys():
                 required[release] = part.required.get(release, {})
+        for part in (own, *parts):
             some = {name for each in part.required.values() for name in each}
             names |= dict.fromkeys(sorted(some))
-        builds = [build for part in parts for build in part.builds]
+        builds = [x for part in parts for x in part.builds if x.pythons or part is own]
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         target = self._selection.target
@@ -416,32 +420,24 @@ class Leaders:
                     left, every[index] = left - leader.files, leader.builds
             if left < 0:
                 break
-            texts = {r: each[name] for r, each in required.items() if name in each}
             label = self._selection.pins.get(name)
             leading, _ = await in_thread(
                 find_candidates, None, every, (), label, target
             )
             decide = partial(find_visibility, driver=driver, label=label)
             visibility = await in_thread(decide, leading)
-            if found := await in_thread(follow, builds, texts, leading, visibility):
+            texts = {r: each[name] for r, each in required.items() if name in each}
+            found = await in_thread(follow, builds, texts, leading, visibility)
+            near = {
+                number for number, index in enumerate(every) if self._is_near(index)
+            }
+            if len(near) < len(every):
+                mine = own.required.items()
+                texts = {r: each[name] for r, each in mine if name in each}
+                nearest = [build for build in leading if build.index in near]
+                found |= await in_thread(
+                    follow_own, own.builds, texts, nearest, visibility
+                )
+            if found:
                 return name, found
         return None, {}
-
-
-def state_of(files: Iterable[model.File]) -> int:
-    """Return a hash of the data of files on which verdicts depend.
-
-    URLs do not count, because their signatures differ from reply to reply.
-    """
-    states = (
-        (
-            file.filename,
-            file.size,
-            file.yanked or is_yanked(file),
-            file.requires_python,
-            repr(file.hashes),
-            repr(file.dist_info_metadata),
-        )
-        for file in files
-    )
-    return hash(frozenset(states))

@@ -9,6 +9,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -29,6 +30,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import SHOW, Build, Visibility
+from ..http.kept_keys import is_yanked
 from ..http.replies import TOO_MANY, without_frames
 from ..http.threads import FOR_INSTALLER, Share, Turns, in_thread
 from ..http.urls import PassingError, TooSlowError, UpstreamError, server_of
@@ -357,6 +359,25 @@ def find_exposed(
         elif early and each.action == "hide" and not release.is_prerelease:
             changed[file] = replace(each, action="yank")
     return changed
+
+
+def state_of(files: Iterable[model.File]) -> int:
+    """Return a hash of the data of files on which verdicts depend.
+
+    URLs do not count, because their signatures differ from reply to reply.
+    """
+    states = (
+        (
+            file.filename,
+            file.size,
+            file.yanked or is_yanked(file),
+            file.requires_python,
+            repr(file.hashes),
+            repr(file.dist_info_metadata),
+        )
+        for file in files
+    )
+    return hash(frozenset(states))
 
 
 def is_vendor(index: SimpleRepository) -> bool:

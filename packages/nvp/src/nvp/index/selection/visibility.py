@@ -34,7 +34,7 @@ from ...builds.stepping_back import Limits, find_strays
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
-from .evidence import PATIENCE, Leaders, Part, Verdicts, state_of
+from .evidence import PATIENCE, Leaders, Part, Verdicts
 from .indexes import (
     LATE,
     LEAST,
@@ -42,6 +42,7 @@ from .indexes import (
     LateError,
     find_exposed,
     folder_of_index,
+    state_of,
 )
 from .judging import PageJudge
 from .kept import FOREVER, WARNED, Aging
@@ -162,7 +163,7 @@ class BuildJudge:
         driver = environment.cuda_driver_version is not None
         parts, pages, why = await self._judge_others(index, project, own)
         pages = {index: files, **pages}
-        followed = await self._leaders.follow(project, [*parts.values()])
+        followed = await self._leaders.follow(project, own, [*parts.values()])
         everywhere = [*chain(*pages.values())]
         if self._indexes.late:
             # Decide by the builds of this page alone, so that installers can take one
