@@ -308,3 +308,16 @@ def test_a_build_for_the_torch_of_the_same_index(
     """uv takes both from the first index, and found no solution."""
     shown = find_shown("kern", index_of(0, own), index_of(1, other))
     assert shown == [expected]
+
+
+def test_a_project_that_is_shown_without_verdicts() -> None:
+    """kern 0.8 withdrew 0.9+cpu, and uv took 0.9 with a torch that cannot run."""
+    own = {
+        "torch-99.0": wheel(CU13),
+        "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+        "kern-0.9": wheel("torch==99.0"),
+        "kern-0.9+cpu": wheel("torch==98.0"),
+        "kern-0.8": wheel("torch==98.0"),
+    }
+    broken = index_of(1, {}, broken="{")
+    assert "0.9+cpu" in find_shown("kern", index_of(0, own), broken)

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
+from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
 
 from ...builds.needs import Backend, needs_of_name
@@ -392,21 +393,20 @@ class PageJudge:
             if name == project or depth >= _DEEPEST:
                 continue
             find = partial(self._judge_required, name, depth + 1, reading)
-            own, before, allows = await find(), refused, partial(_find_allowed, work)
+            own, others = await find(), await find(elsewhere=True)
+            before, allows = refused, partial(_find_allowed, work)
             is_there = own is None or await in_thread(allows, text, own) != []
-            judged = own if is_there else await find(elsewhere=True)
+            judged = own if is_there else others
             goes_on = await in_thread(compare, name, text, judged or {})
             is_refused = refused is not before
-            if is_refused and is_there:
-                others = await find(elsewhere=True)
-                allowed = await in_thread(allows, text, others)
-                if others is None or any(x.verdict != "cannot" for x in allowed):
-                    elsewhere += refused.reasons if refused else ()
-                    refused, goes_on = None, True
-            elif not (is_there or is_refused) and (
-                judged is None or await in_thread(allows, text, judged) != []
-            ):
-                elsewhere.append(f"its index has no {name} that it requires")
+            allowed = await in_thread(allows, text, others)
+            may_run = others is None or any(x.verdict != "cannot" for x in allowed)
+            # Another page of the project may be shown as without nvp: withdraw no build
+            # of this one because of what the project has here.
+            if may_run and (others is None or is_refused or not is_there):
+                found = refused.reasons if refused and is_refused else ()
+                elsewhere += found or (f"it requires {shown(text, 100)[1:-1]}",)
+                refused, goes_on = before, True
             if not goes_on:
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None
