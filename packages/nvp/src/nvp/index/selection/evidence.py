@@ -309,7 +309,9 @@ class Leaders:
         return verdicts
 
     def _is_near(self, index: SimpleRepository) -> bool:
-        return self._indexes.own in (None, index) or is_vendor(index)
+        """Return whether an index may decide about builds on the own one."""
+        own = self._indexes.own
+        return own in (None, index) or is_vendor(own) or is_vendor(index)
 
     async def _read(
         self, index: SimpleRepository, project: str, depth: int
