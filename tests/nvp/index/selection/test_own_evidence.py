@@ -321,3 +321,15 @@ def test_a_project_that_is_shown_without_verdicts() -> None:
     }
     broken = index_of(1, {}, broken="{")
     assert "0.9+cpu" in find_shown("kern", index_of(0, own), broken)
+
+
+def test_the_last_resort_beside_an_uncertain_build() -> None:
+    """kern 0.9 took its place, and uv found nothing: this torch 99.0 is yanked."""
+    own = {
+        "torch-99.0": wheel(CU13),
+        "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+        "kern-0.9": wheel("torch==99.0"),
+        "kern-0.8+cu130": wheel("torch==98.0"),
+    }
+    other = index_of(1, {"torch-99.0+foo": wheel(None)})
+    assert find_shown("kern", index_of(0, own), other) == ["0.9", "0.8+cu130"]

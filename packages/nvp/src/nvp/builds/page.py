@@ -263,7 +263,9 @@ def _find_stand_in(
 
 
 def _is_any_shown(files: Mapping[str, Visibility], builds: Iterable[Build]) -> bool:
-    return any(files[build.file].action == "show" for build in builds)
+    """Return whether a build is shown that requires no unknown build."""
+    shown = (build for build in builds if files[build.file].action == "show")
+    return any(not build.judgement.is_open for build in shown)
 
 
 def _show_last_resorts(
@@ -284,7 +286,7 @@ def _show_last_resorts(
             shown = {
                 python
                 for build in group
-                if files[build.file].action == "show"
+                if _is_any_shown(files, [build])
                 for python in build.pythons or (None,)
             }
             for build in group:
