@@ -400,10 +400,12 @@ class PageJudge:
             goes_on = await in_thread(compare, name, text, judged or {})
             is_refused = refused is not before
             allowed = await in_thread(allows, text, others)
-            may_run = others is None or any(x.verdict != "cannot" for x in allowed)
+            # A CPU build of another index gives way to a GPU build of an older release.
+            may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
+            is_open = may_run if is_there else bool(allowed)
             # Another page of the project may be shown as without nvp: withdraw no build
             # of this one because of what the project has here.
-            if may_run and (others is None or is_refused or not is_there):
+            if others is None or (is_open and is_refused is is_there):
                 found = refused.reasons if refused and is_refused else ()
                 elsewhere += found or (f"it requires {shown(text, 100)[1:-1]}",)
                 refused, goes_on = before, True
