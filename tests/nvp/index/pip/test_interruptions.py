@@ -175,7 +175,7 @@ def test_an_interrupted_pip_ends_the_command(
 ) -> None:
     """An explanation would wait for the driver, which may hang.
 
-    After ``kill -STOP``, a signal may reach any thread: ``nvp pip`` never acted on it.
+    After ``kill -STOP``, any thread may get a signal, and ``nvp pip`` did not end.
     """
     monkeypatch.setattr(process, "_GRACE", 0.1)
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from simple_repository import model
@@ -14,13 +15,15 @@ from support.label_index import Pages
 from support.loopback import start_with_limits
 from support.range_server import Answer, serve_answers
 
+from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
 from nvp.index.http.urls import CompleteResponse, TooSlowError
 from nvp.index.selection import indexes as indexes_module
 from nvp.index.selection.component import select
-from nvp.index.selection.evidence import Part
+from nvp.index.selection.evidence import Leaders, Part
 from nvp.index.selection.indexes import Indexes
+from nvp.index.selection.options import Selection
 from nvp.index.selection.reader import Reader
 from nvp.index.server import app, kept_pages
 from nvp.index.server.kept_pages import KeptPage, KeptPages
@@ -211,6 +214,30 @@ def test_the_waits_of_a_page_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             reading = others.wait(late, late.get_project_page("kern"))
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(reading, 0.6)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_required_project_on_a_late_index_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For ten minutes, other pages were judged without it, and had no file left."""
+    be_impatient(monkeypatch)
+
+    async def judge(*_: object) -> tuple[Any, Any]:
+        return [], {}
+
+    async def run() -> None:
+        answers = asyncio.Event()
+        own, late = index_of(0, [wheel("1.0")]), LatePages(answers)
+        every = Indexes([own, late])
+        selection = Selection(machine=Environment, platform="linux_x86_64")
+        leaders = Leaders(every, selection, judge)
+        with every.of(own):
+            assert await leaders.find("kern", 1, elsewhere=True) is None
+        answers.set()
+        with every.of(own):
+            assert await leaders.find("kern", 1, elsewhere=True) == {}  # no builds
 
     asyncio.run(asyncio.wait_for(run(), 60))
 

@@ -119,11 +119,12 @@ def follow_own(
 ) -> dict[Version, Backend]:
     """Find the backends that an index shows of the leader and has of a companion.
 
-    uv, for example, takes both from the first index. All pages of other releases must
-    match the same backends: each could withdraw its builds for those of the others.
+    uv, for example, takes both projects from the first index.
 
     :param builds: the builds of the companion on the index.
-    :param leader: the builds of the leader on the index, with their ``visibility``.
+    :param requirements: as for `follow`.
+    :param leader: the builds of the leader on the index.
+    :param visibility: the visibility of the leader's builds on all indexes.
     """
     shown = [x for x in leader if visibility.files[x.file].action == "show"]
     releases = {build.release for build in shown}
@@ -190,9 +191,8 @@ def find_strays(
 def _pythons(builds: Iterable[Build]) -> dict[Version, frozenset[int]]:
     pythons: dict[Version, frozenset[int]] = {}
     for build in builds:
-        pythons[build.release] = (
-            pythons.get(build.release, build.pythons) | build.pythons
-        )
+        known = pythons.get(build.release, frozenset())
+        pythons[build.release] = known | build.pythons
     return pythons
 
 

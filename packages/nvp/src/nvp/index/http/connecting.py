@@ -66,7 +66,7 @@ class Nearness(IntEnum):
     MACHINE = 0
     """This machine, and link-local addresses, where clouds serve metadata."""
     OWN = 1
-    """Another address of this machine; its servers may not reach those on loopback."""
+    """Another address of this machine. A firewall may protect it, and its loopback."""
     NETWORK = 2
     """A private network (RFC 1918, RFC 4193), or another address that is not global."""
     ELSEWHERE = 3
@@ -224,7 +224,7 @@ def _of_address(text: str) -> Nearness:
             near = _of_address(str(inner))
         elif address not in _UNICAST or address in _EXAMPLES:
             near = Nearness.NETWORK
-    return min(near, Nearness.OWN) if _is_own(address) else near  # behind a firewall
+    return min(near, Nearness.OWN) if _is_own(address) else near
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

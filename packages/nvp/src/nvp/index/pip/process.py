@@ -166,8 +166,8 @@ class Pip:
                     raise _not_run(self._host, error) from None
             for number in told:  # received before the process existed
                 send(number)
-            # If this process was stopped, another thread may have received the signal,
-            # and Python calls its handler only when the main thread wakes up.
+            # If this process was stopped, another thread may have received a signal.
+            # Python calls the handler of the signal when the main thread wakes up.
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.5)

@@ -290,8 +290,8 @@ class Leaders:
         """Find the verdicts on the builds of a project that an installer may take.
 
         :param depth: see `PageJudge.judge`.
-        :param elsewhere: find those on the indexes of the user other than the own one.
-            Otherwise, find those on the own one and on the indexes of vendors.
+        :param elsewhere: whether to judge the user's other indexes. Otherwise, the own
+            index and the indexes of vendors are judged.
         :returns: ``None`` if one of the indexes may have unknown builds.
         """
         verdicts: dict[Version, list[Judgement]] = {}

@@ -399,13 +399,15 @@ class PageJudge:
             judged = own if is_there else others
             goes_on = await in_thread(compare, name, text, judged or {})
             is_refused = refused is not before
-            allowed = await in_thread(allows, text, others)
+            allowed = list[Judgement]()
+            if is_refused is is_there:  # otherwise the builds elsewhere do not matter
+                allowed = await in_thread(allows, text, others)
             # A CPU build of another index gives way to a GPU build of an older release.
             may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
             is_open = may_run if is_there else bool(allowed)
-            # Another page of the project may be shown as without nvp: withdraw no build
-            # of this one because of what the project has here.
-            if others is None or (is_open and is_refused is is_there):
+            # If a page of the project elsewhere cannot be judged, installers see all of
+            # its builds. Then this build must withdraw no other build.
+            if others is None or is_open:
                 found = refused.reasons if refused and is_refused else ()
                 elsewhere += found or (f"it requires {shown(text, 100)[1:-1]}",)
                 refused, goes_on = before, True

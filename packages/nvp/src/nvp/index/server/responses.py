@@ -387,7 +387,7 @@ class Source:
         """
         is_near = self.access.hosts == ANY_HOST and not self.access.direct
         settings, logins = self.client.settings, self.client.logins
-        # Installers such as uv have neither from pip's configuration.
+        # Installers such as uv read no certificate and no proxy that only pip knows.
         is_known = settings.client_cert and logins.identify(url)
         return is_near or bool(is_known or settings.proxy) or logins.has(url)
 
