@@ -189,6 +189,25 @@ def test_another_index_lists_a_file_for_no_python() -> None:
     assert "0.9" in find_shown("kern", index_of(0, own), index_of(1, other))
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_release_with_a_yanked_file(number: int) -> None:
+    """kern 0.8 took the place of 0.9, with a torch 98.0 that cannot run: its index
+    yanked a file, so all of its builds are shown.
+    """
+    wheels = {
+        "torch-99.0+cpu": wheel(),
+        "torch-98.0+cu126": wheel(),
+        "torch-98.0+cu130": wheel(),
+        "kern-0.9": wheel("torch==99.0"),
+        "kern-0.8": wheel("torch==98.0"),
+    }
+    yanked = {"torch-98.0": wheel("", OTHER_PYTHON, yanked="CVE")}
+    own = {**wheels, **yanked} if number == 0 else wheels
+    other = {} if number == 0 else yanked
+    shown = find_shown("kern", index_of(0, own), index_of(1, other))
+    assert shown == ["0.9", "0.8"]
+
+
 BACKENDS = {
     f"{name}+{label}": wheel(requires)
     for name, requires in {"torch-99.0": "", "torchvision-0.9": "torch>=99.0"}.items()

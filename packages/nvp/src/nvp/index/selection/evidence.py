@@ -11,6 +11,7 @@ from collections.abc import (
     Iterable,
     Mapping,
     Sequence,
+    Set,
 )
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,19 +25,26 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import Backend, needs_of_requirements, requirements_on
-from ...builds.page import Build, find_visibility
+from ...builds.page import Build, Visibility, find_visibility
 from ...builds.stepping_back import follow, follow_own
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, required_projects
 from ...metadata.requirements import Work
-from ...wheels.archive import parse_requires
+from ...wheels.archive import parse_requires, release_of
+from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
 from ..http.urls import TooSlowError
 from .indexes import BUILD, MINUTE, Indexes, Known, LateError, is_vendor
 from .kept import FOREVER, WARNED, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
-from .wheel_files import OrdinaryWheel, builds_for, find_candidates
+from .wheel_files import (
+    OrdinaryWheel,
+    builds_for,
+    find_candidates,
+    find_verdicts,
+    without_exposed,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +64,6 @@ _MOST = 100_000  # the maximum number of files of the projects to follow
 
 PATIENCE = 20.0
 """The time limit for all METADATA of a page in seconds: an installer is waiting."""
-
 
 _Found = tuple[Iterable[str], "Needs | None"]
 
@@ -254,13 +261,19 @@ class Leader(Known):
 
     :param builds: the wheels of one index for this platform or any platform that the
         user's pins allow, newest first.
+    :param judged: all of its wheels for this platform or any platform.
+    :param visibility: the visibility of each wheel.
     :param verdicts: the verdicts on the builds that an installer may take, by release.
+    :param withdrawn: the releases with a file that the index yanked.
     :param files: the number of files on the index.
     :param is_unread: whether installers may find other files there.
     """
 
     builds: Sequence[Build]
+    judged: Sequence[Build]
+    visibility: Mapping[str, Visibility]
     verdicts: Verdicts
+    withdrawn: Set[Version]
     files: int
     is_unread: bool
 
@@ -268,7 +281,7 @@ class Leader(Known):
     def memory(self) -> int:
         """The estimated memory in bytes."""
         verdicts = sum(map(len, self.verdicts.values()))
-        return BUILD * (1 + len(self.builds) + verdicts)
+        return BUILD * (1 + len(self.judged) + verdicts)
 
 
 class Leaders:
@@ -294,16 +307,20 @@ class Leaders:
             index and the indexes of vendors are judged.
         :returns: ``None`` if one of the indexes may have unknown builds.
         """
+        every = {x: await self._read(x, project, depth) for x in self._indexes.all}
+        withdrawn = {x for leader in every.values() if leader for x in leader.withdrawn}
         verdicts: dict[Version, list[Judgement]] = {}
-        for index in self._indexes.all:
+        for index, leader in every.items():
             if self._is_near(index) is elsewhere:
                 continue
-            leader = await self._read(index, project, depth)
             if leader is None or leader.is_unread:
                 if not is_vendor(index):
                     return None
                 continue
-            for release, each in leader.verdicts.items():
+            known = leader.verdicts, leader.judged, leader.visibility
+            # Installers see other builds of releases that any of the indexes yanked.
+            found = await in_thread(without_exposed, *known, withdrawn)
+            for release, each in found.items():
                 if each or not elsewhere:
                     verdicts.setdefault(release, []).extend(each)
         return verdicts
@@ -326,8 +343,8 @@ class Leaders:
                     page, why = await asyncio.wait_for(reading, PATIENCE)
                 files = page.files if page else ()
                 judged, _ = await self._judge(project, files, depth)
-                lead = partial(self._lead, project, judged, len(files))
-                return await in_thread(lead, self._indexes.late, is_unread=bool(why))
+                known = files, self._indexes.late, bool(why)
+                return await in_thread(self._lead, project, judged, *known)
 
         key = index, project, depth
         work = self._indexes.once(key, lambda: None, judge, age=MINUTE)
@@ -339,39 +356,27 @@ class Leaders:
         self,
         project: str,
         judged: Sequence[Build],
-        files: int,
+        files: Sequence[model.File],
         late: frozenset[SimpleRepository],
-        *,
         is_unread: bool,
     ) -> Leader:
         pins = self._selection.pinned.get(project, ())
         allowed = {pin.partition("+")[0] for pin in pins}
         builds = builds_for(judged, self._platform)
-        return Leader(
-            builds=[x for x in builds if not pins or str(x.release) in allowed],
-            verdicts=self._find_verdicts(project, judged),
-            files=files,
-            is_unread=is_unread,
-            late=late,
-        )
-
-    def _find_verdicts(self, project: str, judged: Sequence[Build]) -> Verdicts:
-        """Find the verdicts on the builds that an installer may take, by release."""
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
         shown = find_visibility(judged, driver=True, named=named, label=label).files
-        verdicts: dict[Version, dict[Judgement, None]] = {x.release: {} for x in judged}
-        for build in judged:
-            foreign = build.backend is not None and build.backend.is_foreign
-            if build.platform == self._platform and build.pythons and not foreign:
-                judgement, each = build.judgement, shown[build.file]
-                if judgement.verdict == "cpu" and each.action != "show":
-                    # Refuse hidden builds, which an exact pin would allow.
-                    reasons = (each.reason,)
-                    judgement = replace(judgement, verdict="cannot", reasons=reasons)
-                verdicts[build.release][judgement] = None
-        # Keep equal verdicts once: a release may have thousands of builds.
-        return {release: list(each) for release, each in verdicts.items()}
+        withdrawn = (release_of(x.filename, project) for x in files if is_yanked(x))
+        return Leader(
+            builds=[x for x in builds if not pins or str(x.release) in allowed],
+            judged=builds,
+            visibility=shown,
+            verdicts=find_verdicts(judged, shown, self._platform),
+            withdrawn=frozenset(filter(None, withdrawn)),
+            files=len(files),
+            is_unread=is_unread,
+            late=late,
+        )
 
     async def follow(self, project: str, own: Part, parts: Sequence[Part]) -> Followed:
         """Find the backends that the builds of a project on all indexes must match.

@@ -11,25 +11,21 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
-    Set,
 )
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
-from ...builds.page import SHOW, Build, Visibility
 from ..http.kept_keys import is_yanked
 from ..http.replies import TOO_MANY, without_frames
 from ..http.threads import FOR_INSTALLER, Share, Turns, in_thread
@@ -322,43 +318,6 @@ class Indexes:
         """Return an index that lists a file: that of the page that is made, if any."""
         listing, own = self.origins(file) or self.all, self.own
         return own if own in listing else listing[0]
-
-
-def find_exposed(
-    files: Mapping[str, Visibility],
-    releases: Mapping[str, Version],
-    withdrawn: Set[Version],
-    builds: Sequence[Build],
-) -> dict[str, Visibility]:
-    """Return the files that may not be yanked or hidden, with their visibility.
-
-    Installers take a file that its index yanked only if a pin fits no other file, and
-    pip takes a pre-release only if no final release fits. Which files fit depends on
-    the installer, so the rules are the same for every platform and Python.
-
-    :param releases: the releases of all files on all indexes of the user.
-    :param withdrawn: the releases with a file that its index yanked.
-    :param builds: the builds of the page. A build of a release that another index has
-        withdrawn is shown with all newer ones where it would be the newest one.
-    """
-    chosen = withdrawn - {build.release for build in builds if build.withdrawn}
-    left, least = frozenset[int](), None
-    for build in sorted(builds, key=lambda build: build.version, reverse=True):
-        if files.get(build.file, SHOW).action == "show":
-            left |= build.pythons
-        elif build.release in chosen and build.pythons - left:
-            least = build.release
-    newer = {x.release for x in builds if least is not None and x.release >= least}
-    exposed = newer.union(withdrawn)
-    early = any(release.is_prerelease for release in releases.values())
-    changed: dict[str, Visibility] = {}
-    for file in files.keys() & releases.keys():
-        each, release = files[file], releases[file]
-        if release in exposed:
-            changed[file] = SHOW
-        elif early and each.action == "hide" and not release.is_prerelease:
-            changed[file] = replace(each, action="yank")
-    return changed
 
 
 def state_of(files: Iterable[model.File]) -> int:

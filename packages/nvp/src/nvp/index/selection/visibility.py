@@ -40,7 +40,6 @@ from .indexes import (
     LEAST,
     Indexes,
     LateError,
-    find_exposed,
     folder_of_index,
     state_of,
 )
@@ -53,6 +52,7 @@ from .wheel_files import (
     builds_for,
     find_candidates,
     find_early,
+    find_exposed,
     find_kept,
     folder_of_file,
     has_plain,

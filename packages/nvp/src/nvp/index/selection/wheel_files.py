@@ -1,9 +1,9 @@
-"""Evidence from the names of wheels on a page."""
+"""What the files of a page tell: their names, and the builds to choose from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from urllib.parse import unquote, urlsplit
@@ -18,8 +18,8 @@ from ...builds.needs import (
     needs_of_backend,
     parse_backend,
 )
-from ...builds.page import ANY_PYTHON, RUNNING, Build
-from ...builds.verdicts import Judgement
+from ...builds.page import ANY_PYTHON, RUNNING, SHOW, Build, Visibility
+from ...builds.verdicts import UNKNOWN, Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...wheels.archive import (
     expands_too_far,
@@ -291,6 +291,92 @@ def find_candidates(
             file = build.file if one is index else f"{number}/{build.file}"
             candidates.append(replace(build, file=file, index=other, pythons=pythons))
     return candidates, late
+
+
+def find_exposed(
+    files: Mapping[str, Visibility],
+    releases: Mapping[str, Version],
+    withdrawn: Set[Version],
+    builds: Sequence[Build],
+) -> dict[str, Visibility]:
+    """Return the files that may not be yanked or hidden, with their visibility.
+
+    Installers take a file that its index yanked only if a pin fits no other file, and
+    pip takes a pre-release only if no final release fits. Which files fit depends on
+    the installer, so the rules are the same for every platform and Python.
+
+    :param releases: the releases of all files on all indexes of the user.
+    :param withdrawn: the releases with a file that its index yanked.
+    :param builds: the builds of the page. A build of a release that another index has
+        withdrawn is shown with all newer ones where it would be the newest one.
+    """
+    chosen = withdrawn - {build.release for build in builds if build.withdrawn}
+    left, least = frozenset[int](), None
+    for build in sorted(builds, key=lambda build: build.version, reverse=True):
+        if files.get(build.file, SHOW).action == "show":
+            left |= build.pythons
+        elif build.release in chosen and build.pythons - left:
+            least = build.release
+    newer = {x.release for x in builds if least is not None and x.release >= least}
+    exposed = newer.union(withdrawn)
+    early = any(release.is_prerelease for release in releases.values())
+    changed: dict[str, Visibility] = {}
+    for file in files.keys() & releases.keys():
+        each, release = files[file], releases[file]
+        if release in exposed:
+            changed[file] = SHOW
+        elif early and each.action == "hide" and not release.is_prerelease:
+            changed[file] = replace(each, action="yank")
+    return changed
+
+
+def find_verdicts(
+    builds: Sequence[Build], shown: Mapping[str, Visibility], platform: str
+) -> dict[Version, list[Judgement]]:
+    """Find the verdicts on the builds that an installer may take, by release.
+
+    :param shown: the visibility of each build.
+    """
+    verdicts: dict[Version, dict[Judgement, None]] = {x.release: {} for x in builds}
+    for build in builds:
+        foreign = build.backend is not None and build.backend.is_foreign
+        if build.platform == platform and build.pythons and not foreign:
+            judgement, each = build.judgement, shown[build.file]
+            if judgement.verdict == "cpu" and each.action != "show":
+                # Refuse hidden builds, which an exact pin would allow.
+                reasons = (each.reason,)
+                judgement = replace(judgement, verdict="cannot", reasons=reasons)
+            verdicts[build.release][judgement] = None
+    # Keep equal verdicts once: a release may have thousands of builds.
+    return {release: list(each) for release, each in verdicts.items()}
+
+
+def without_exposed(
+    verdicts: Mapping[Version, Sequence[Judgement]],
+    builds: Sequence[Build],
+    shown: Mapping[str, Visibility],
+    withdrawn: Set[Version],
+) -> dict[Version, Sequence[Judgement]]:
+    """Return verdicts without those on releases whose builds are all shown.
+
+    Nothing is known of such a release if only some of its builds run.
+
+    :param builds: as for `find_verdicts`, like ``shown``.
+    :param withdrawn: as for `find_exposed`.
+    """
+    releases = {build.file: build.release for build in builds}
+    found = find_exposed(shown, releases, withdrawn, builds)
+    exposed = {
+        releases[file]
+        for file, each in found.items()
+        if each == SHOW and shown[file] != SHOW
+    }
+    return {
+        release: [UNKNOWN]
+        if release in exposed and any(x.verdict != "cannot" for x in each)
+        else each
+        for release, each in verdicts.items()
+    }
 
 
 def folder_of_file(file: model.File, backend: Backend | None) -> Backend | None:
