@@ -19,7 +19,7 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp.builds.page import Build
-from nvp.index.selection.evidence import Leaders, ReadMetadata, Verdicts
+from nvp.index.selection.evidence import FoundVerdicts, Leaders, ReadMetadata
 from nvp.index.selection.indexes import Indexes
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.options import Selection
@@ -81,10 +81,8 @@ def make_judge(
     async def find_environment() -> Environment:
         return environment
 
-    async def find_verdicts(
-        project: str, depth: int, *, elsewhere: bool = False
-    ) -> Verdicts | None:
-        return await leaders.find(project, depth, elsewhere=elsewhere)
+    async def find_verdicts(project: str, depth: int) -> FoundVerdicts:
+        return await leaders.find(project, depth)
 
     options = {"find_environment": find_environment, **options}
     judge = PageJudge(

@@ -208,6 +208,67 @@ def test_a_release_with_a_yanked_file(number: int) -> None:
     assert shown == ["0.9", "0.8"]
 
 
+@pytest.mark.parametrize(
+    ("wheels", "expected"),
+    [
+        (
+            {
+                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
+                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "kern-0.9": wheel("torch==99.0"),
+                "kern-0.9+cpu": wheel("torch==98.0"),
+            },
+            "0.9+cpu",
+        ),
+        (
+            {
+                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
+                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "kern-0.9": wheel("torch==99.0", "cp310-abi3-manylinux_2_17_x86_64"),
+                "kern-0.9+cpu": wheel("torch==98.0"),
+            },
+            "0.9+cpu",
+        ),
+        (
+            {
+                "torch-2.8.0+cu126": wheel("", OTHER_PYTHON),
+                "torch-2.7.0+cu126": wheel(),
+                "kern-0.9+cu126torch2.8": wheel("torch==2.8.*"),
+                "kern-0.9+cu126torch2.7": wheel("torch==2.7.*"),
+            },
+            "0.9+cu126torch2.7",
+        ),
+        (
+            {
+                "torchvision-1.0": wheel("torch==99.0"),
+                "torchvision-0.9": wheel("torch==98.0"),
+                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
+                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "kern-0.9": wheel("torchvision==1.0"),
+                "kern-0.9+cpu": wheel("torchvision==0.9"),
+            },
+            "0.9+cpu",
+        ),
+    ],
+)
+def test_a_required_release_has_no_build_for_a_python(
+    wheels: Wheels, expected: str
+) -> None:
+    """The build seemed to run, and took the place of the only one that installers can
+    take with Python 3.11.
+    """
+    assert expected in find_shown("kern", index_of(0, wheels))
+
+
+def test_a_label_beside_an_unreadable_page_of_the_own_index() -> None:
+    """kern 0.8 took the place of 0.9, but pip takes a torch 98.0 that cannot run."""
+    own = {
+        "kern-0.9+cpu": wheel("torch==99.0"),
+        "kern-0.8+cu126": wheel("torch==98.0"),
+    }
+    assert "0.9+cpu" in find_shown("kern", index_of(0, own, broken="{"))
+
+
 BACKENDS = {
     f"{name}+{label}": wheel(requires)
     for name, requires in {"torch-99.0": "", "torchvision-0.9": "torch>=99.0"}.items()

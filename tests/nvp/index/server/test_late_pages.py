@@ -234,10 +234,10 @@ def test_a_required_project_on_a_late_index_is_unknown(
         selection = Selection(machine=Environment, platform="linux_x86_64")
         leaders = Leaders(every, selection, judge)
         with every.of(own):
-            assert await leaders.find("kern", 1, elsewhere=True) is None
+            assert await leaders.find("kern", 1) == ({}, None)
         answers.set()
         with every.of(own):
-            assert await leaders.find("kern", 1, elsewhere=True) == {}  # no builds
+            assert await leaders.find("kern", 1) == ({}, {})  # no builds
 
     asyncio.run(asyncio.wait_for(run(), 60))
 

@@ -48,6 +48,8 @@ class Judgement:
     :param is_silent: whether there is no evidence about the build at all.
     :param is_open: whether nothing is known of the release that the build pins, perhaps
         because of another index.
+    :param pythons: the versions of Python for which all required projects have builds;
+        ``None`` if this is not known.
     """
 
     verdict: Verdict
@@ -61,6 +63,13 @@ class Judgement:
     fits: bool | None = None
     is_silent: bool = False
     is_open: bool = False
+    pythons: frozenset[int] | None = None
+
+    def limit(self, pythons: frozenset[int]) -> frozenset[int]:
+        """Return those of some versions of Python for which `pythons` has builds."""
+        if self.pythons is None or self.verdict == "cannot":
+            return pythons
+        return pythons & self.pythons
 
     @property
     def preference(self) -> tuple[bool, bool, tuple[int, int]]:

@@ -55,6 +55,10 @@ Verdicts = Mapping[Version, Sequence[Judgement]]
 """The verdicts on the builds of a project, by release. A release without builds that an
 installer may take has none."""
 
+FoundVerdicts = tuple["Verdicts | None", "Verdicts | None"]
+"""The verdicts of the own index and the indexes of vendors, and those of other indexes.
+They are ``None`` if one of the indexes may have unknown builds."""
+
 JudgeFiles = Callable[
     [str, Iterable[model.File], int], Awaitable[tuple[Sequence[Build], Required]]
 ]
@@ -79,7 +83,7 @@ class Reading:
     :param until: the deadline, by the clock of the event loop.
     :param environment: the machine; empty until it is needed.
     :param required: the requirements that were read, for each project and release.
-    :param judged: the verdicts on the required projects, on the own index or elsewhere.
+    :param judged: the verdicts on the required projects.
     :param turn: held while a required project is judged.
     :param work: the remaining work for all requirements of the page.
     :param size: the size of METADATA that may still be parsed, in bytes.
@@ -91,7 +95,7 @@ class Reading:
     until: float
     environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-    judged: dict[tuple[str, bool], Verdicts | None] = field(default_factory=dict)
+    judged: dict[str, FoundVerdicts] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     work: Work = field(default_factory=Work)
     size: int = 16 * 1024 * 1024
@@ -297,33 +301,28 @@ class Leaders:
         self._indexes, self._selection, self._judge = indexes, selection, judge
         self._platform = selection.platform_of_builds
 
-    async def find(
-        self, project: str, depth: int, *, elsewhere: bool = False
-    ) -> Verdicts | None:
+    async def find(self, project: str, depth: int) -> FoundVerdicts:
         """Find the verdicts on the builds of a project that an installer may take.
 
         :param depth: see `PageJudge.judge`.
-        :param elsewhere: whether to judge the user's other indexes. Otherwise, the own
-            index and the indexes of vendors are judged.
-        :returns: ``None`` if one of the indexes may have unknown builds.
         """
         every = {x: await self._read(x, project, depth) for x in self._indexes.all}
         withdrawn = {x for leader in every.values() if leader for x in leader.withdrawn}
-        verdicts: dict[Version, list[Judgement]] = {}
+        verdicts: tuple[dict[Version, list[Judgement]], ...] = {}, {}
+        unread = set[bool]()
         for index, leader in every.items():
-            if self._is_near(index) is elsewhere:
-                continue
+            is_near = self._is_near(index)
             if leader is None or leader.is_unread:
-                if not is_vendor(index):
-                    return None
+                unread |= set() if is_vendor(index) else {is_near}
                 continue
             known = leader.verdicts, leader.judged, leader.visibility
             # Installers see other builds of releases that any of the indexes yanked.
             found = await in_thread(without_exposed, *known, withdrawn)
             for release, each in found.items():
-                if each or not elsewhere:
-                    verdicts.setdefault(release, []).extend(each)
-        return verdicts
+                if each or is_near:
+                    verdicts[not is_near].setdefault(release, []).extend(each)
+        own, others = verdicts
+        return None if True in unread else own, None if False in unread else others
 
     def _is_near(self, index: SimpleRepository) -> bool:
         """Return whether an index may decide about builds on the own one."""

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -41,6 +40,7 @@ from ...metadata.requirements import Work, parse_requirement
 from ..http.threads import in_steps, in_thread
 from .evidence import (
     PATIENCE,
+    FoundVerdicts,
     NeedsReader,
     Reading,
     ReadMetadata,
@@ -50,6 +50,7 @@ from .evidence import (
 from .options import NO_TAKERS, Takers, Target
 from .wheel_files import (
     OrdinaryWheel,
+    find_allowed,
     find_installable,
     find_known_needs,
     find_pythons_of,
@@ -77,13 +78,8 @@ FindEnvironment = Callable[[], Awaitable[Environment]]
 FindInspected = Callable[[model.File], "Needs | None"]
 
 
-class FindVerdicts(Protocol):
-    """Finds the verdicts on the builds of a required project; see `Leaders.find`."""
-
-    async def __call__(
-        self, project: str, depth: int, *, elsewhere: bool = False
-    ) -> Verdicts | None:
-        """Find the verdicts of the own index, or of the other indexes."""
+FindVerdicts = Callable[[str, int], Awaitable[FoundVerdicts]]
+"""Finds the verdicts on the builds of a required project; see `Leaders.find`."""
 
 
 class PageJudge:
@@ -202,8 +198,9 @@ class PageJudge:
                 if asking
                 else [await one for one in judging]
             )
-            for group, taker, judgement in zip(groups, takers, judgements, strict=True):
+            for group, every, judgement in zip(groups, takers, judgements, strict=True):
                 builds += [wheel.judged(judgement, takers_of(wheel)) for wheel in group]
+                taker = judgement.limit(every)
                 # Consider a platform-independent wheel only if there is evidence.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
@@ -269,7 +266,7 @@ class PageJudge:
         :param asks: whether METADATA may be read.
         """
         first = group[0]
-        fits = None
+        judgement, fits, pythons = None, None, None
         elsewhere: list[str] = []
         lacking: dict[ComputeCapability, str] = {}
         needs = find_known_needs(project, first)
@@ -299,25 +296,25 @@ class PageJudge:
                 # Files of other indexes must not decide which requirements count.
                 find, read = find_pythons_of(self._target), self._needs.read
                 each = await in_thread(lambda: [*map(find, group)])
-                pythons = _NO_PYTHON.union(*each)
-                needs = await read(project, first, needs, reading, pythons)
+                takers = _NO_PYTHON.union(*each)
+                needs = await read(project, first, needs, reading, takers)
             if needs is not None:
                 own = (project, first.release, needs, depth, reading)
-                judgement, fits = await self._judge_by_requirements(
+                judgement, fits, pythons = await self._judge_by_requirements(
                     *own, work=work, lacking=lacking, elsewhere=elsewhere
                 )
-                if judgement is not None:
-                    return replace(leave_out(judgement, lacking), fits=fits)
         elif needs is None:
             return self._unknown(first, reading)
-        near = find_neighbours(project, first.release, first.platform)
-        environment = reading.environment
-        judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
-        if elsewhere and judgement.verdict != "cannot":
-            # The installer may use only one index: withdraw no other build for this.
-            reason = f"{elsewhere[0]}; another index may have a build that runs"
-            judgement = Judgement(verdict="unknown", reasons=(reason,), is_open=True)
-        return replace(leave_out(judgement, lacking), fits=fits)
+        if judgement is None:
+            near = find_neighbours(project, first.release, first.platform)
+            environment = reading.environment
+            judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
+            if elsewhere and judgement.verdict != "cannot":
+                # The installer may use only one index: withdraw no build for this one.
+                reason = f"{elsewhere[0]}; an index may have a build that runs"
+                reasons = (reason,)
+                judgement = Judgement(verdict="unknown", reasons=reasons, is_open=True)
+        return replace(leave_out(judgement, lacking), fits=fits, pythons=pythons)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA may show a GPU build for this platform."""
@@ -345,14 +342,15 @@ class PageJudge:
         work: Work,
         lacking: dict[ComputeCapability, str],
         elsewhere: list[str],
-    ) -> tuple[Judgement | None, bool | None]:
+    ) -> tuple[Judgement | None, bool | None, frozenset[int] | None]:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
         :param elsewhere: collects why the own index does not meet a requirement that
             another index may meet.
-        :returns: the verdict and `Judgement.fits`. The verdict is ``None`` if builds
-            that run may meet all requirements, so the build's own needs decide.
+        :returns: the verdict, `Judgement.fits` and `Judgement.pythons`. The verdict is
+            ``None`` if builds that run may meet all requirements, so the build's own
+            needs decide.
         """
         required = required_projects(needs.requires, PROJECTS, work)
         if required:
@@ -361,6 +359,7 @@ class PageJudge:
         by_pin: Judgement | None = None
         refused: Judgement | None = None
         fits: list[bool] = []
+        pythons: frozenset[int] | None = None
 
         def compare(name: str, text: str, judged: Verdicts) -> bool:
             """Compare a requirement with releases; return whether the next counts."""
@@ -392,12 +391,13 @@ class PageJudge:
         for name, text in required.items():
             if name == project or depth >= _DEEPEST:
                 continue
-            find = partial(self._judge_required, name, depth + 1, reading)
-            own, others = await find(), await find(elsewhere=True)
-            before, allows = refused, partial(_find_allowed, work)
-            is_there = own is None or await in_thread(allows, text, own) != []
-            judged = own if is_there else others
-            goes_on = await in_thread(compare, name, text, judged or {})
+            own, others = await self._judge_required(name, depth + 1, reading)
+            before, allows = refused, partial(find_allowed, work)
+            found = await in_thread(allows, text, own)
+            is_there = own is None or bool(found)
+            pythons = _find_pythons(found, pythons)
+            judged = (own if is_there else others) or {}
+            goes_on = await in_thread(compare, name, text, judged)
             is_refused = refused is not before
             allowed = list[Judgement]()
             if is_refused is is_there:  # otherwise the builds elsewhere do not matter
@@ -405,42 +405,38 @@ class PageJudge:
             # A CPU build of another index gives way to a GPU build of an older release.
             may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
             is_open = may_run if is_there else bool(allowed)
-            # If a page of the project elsewhere cannot be judged, installers see all of
-            # its builds. Then this build must withdraw no other build.
-            if others is None or is_open:
-                found = refused.reasons if refused and is_refused else ()
-                elsewhere += found or (f"it requires {shown(text, 100)[1:-1]}",)
+            # If a page of the project cannot be judged, installers see all of its
+            # builds. Then this build must withdraw no other build.
+            if own is None or others is None or is_open:
+                reason = f"it requires {shown(text, 100)[1:-1]}"
+                elsewhere += refused.reasons if refused and is_refused else (reason,)
                 refused, goes_on = before, True
             if not goes_on:
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None
         judgement = refused or (by_pin if silent and not elsewhere else None)
-        return judgement, all(fits) if fits else None
+        return judgement, all(fits) if fits else None, pythons
 
     async def _judge_required(
-        self, project: str, depth: int, reading: Reading, *, elsewhere: bool = False
-    ) -> Verdicts | None:
-        key = project, elsewhere
+        self, project: str, depth: int, reading: Reading
+    ) -> FoundVerdicts:
         async with reading.turn:  # the builds of a release ask at the same time
-            if key not in reading.judged:
-                reading.judged[key] = None if elsewhere else {}
-                find = self._find_verdicts
+            if project not in reading.judged:
+                reading.judged[project] = None, None
                 with suppress(asyncio.TimeoutError):
-                    finding = find(project, depth, elsewhere=elsewhere)
+                    finding = self._find_verdicts(project, depth)
                     known = await asyncio.wait_for(finding, reading.seconds)
-                    reading.judged[key] = known
-        return reading.judged[key]
+                    reading.judged[project] = known
+        return reading.judged[project]
 
 
-def _find_allowed(
-    work: Work, requirement: str, judged: Verdicts | None
-) -> list[Judgement]:
-    """Return the verdicts on the releases that a requirement allows.
-
-    A release of which an installer may take no build counts as unknown.
-    """
-    parsed = parse_requirement(requirement)
-    if not (parsed and judged and work.parses(parsed.specifier, len(judged))):
-        return []
-    found = parsed.specifier.filter(judged, prereleases=True)
-    return [each for version in found for each in judged[version] or [UNKNOWN]]
+def _find_pythons(
+    allowed: Iterable[Judgement], before: frozenset[int] | None
+) -> frozenset[int] | None:
+    """Return the versions of Python for which a requirement, too, has a build."""
+    found = [x.pythons for x in allowed if x.verdict != "cannot"]
+    some = [each for each in found if each is not None]
+    if not found or len(some) < len(found):
+        return before
+    pythons = _NO_PYTHON.union(*some)
+    return pythons if before is None else before & pythons

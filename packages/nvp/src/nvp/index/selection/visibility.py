@@ -34,7 +34,7 @@ from ...builds.stepping_back import Limits, find_strays
 from ...wheels.archive import parse_requires, release_of, release_of_sdist
 from ..http.kept_keys import is_yanked
 from ..http.threads import in_thread
-from .evidence import PATIENCE, Leaders, Part, Verdicts
+from .evidence import PATIENCE, FoundVerdicts, Leaders, Part
 from .indexes import (
     LATE,
     LEAST,
@@ -377,10 +377,8 @@ class BuildJudge:
                     withdrawn.add(release)
         return find_exposed(files, releases, withdrawn, builds)
 
-    async def _find_verdicts(
-        self, project: str, depth: int, *, elsewhere: bool = False
-    ) -> Verdicts | None:
-        return await self._leaders.find(project, depth, elsewhere=elsewhere)
+    async def _find_verdicts(self, project: str, depth: int) -> FoundVerdicts:
+        return await self._leaders.find(project, depth)
 
     async def _judge_page(
         self, index: SimpleRepository, project: str, page: model.ProjectDetail

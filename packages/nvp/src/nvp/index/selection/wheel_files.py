@@ -21,6 +21,7 @@ from ...builds.needs import (
 from ...builds.page import ANY_PYTHON, RUNNING, SHOW, Build, Visibility
 from ...builds.verdicts import UNKNOWN, Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
+from ...metadata.requirements import Work, parse_requirement
 from ...wheels.archive import (
     expands_too_far,
     is_for_platform,
@@ -70,7 +71,7 @@ class OrdinaryWheel:
             backend=self.backend,
             platform=self.platform,
             judgement=judgement,
-            pythons=takers.pythons,
+            pythons=judgement.limit(takers.pythons),
             is_sure=takers.is_sure,
             withdrawn=is_yanked(self.file),
         )
@@ -337,7 +338,8 @@ def find_verdicts(
 
     :param shown: the visibility of each build.
     """
-    verdicts: dict[Version, dict[Judgement, None]] = {x.release: {} for x in builds}
+    verdicts: dict[Version, dict[Judgement, frozenset[int]]]
+    verdicts = {build.release: {} for build in builds}
     for build in builds:
         foreign = build.backend is not None and build.backend.is_foreign
         if build.platform == platform and build.pythons and not foreign:
@@ -346,9 +348,14 @@ def find_verdicts(
                 # Refuse hidden builds, which an exact pin would allow.
                 reasons = (each.reason,)
                 judgement = replace(judgement, verdict="cannot", reasons=reasons)
-            verdicts[build.release][judgement] = None
+            judgement = replace(judgement, pythons=None)
+            before = verdicts[build.release].get(judgement, frozenset())
+            verdicts[build.release][judgement] = before | build.pythons
     # Keep equal verdicts once: a release may have thousands of builds.
-    return {release: list(each) for release, each in verdicts.items()}
+    return {
+        release: [replace(x, pythons=pythons) for x, pythons in each.items()]
+        for release, each in verdicts.items()
+    }
 
 
 def without_exposed(
@@ -377,6 +384,20 @@ def without_exposed(
         else each
         for release, each in verdicts.items()
     }
+
+
+def find_allowed(
+    work: Work, requirement: str, judged: Mapping[Version, Sequence[Judgement]] | None
+) -> list[Judgement]:
+    """Return the verdicts on the releases that a requirement allows.
+
+    A release of which an installer may take no build counts as unknown.
+    """
+    parsed = parse_requirement(requirement)
+    if not (parsed and judged and work.parses(parsed.specifier, len(judged))):
+        return []
+    found = parsed.specifier.filter(judged, prereleases=True)
+    return [each for version in found for each in judged[version] or [UNKNOWN]]
 
 
 def folder_of_file(file: model.File, backend: Backend | None) -> Backend | None:
