@@ -45,16 +45,16 @@ _EXAMPLES, _UNICAST = map(ipaddress.IPv6Network, ("3fff::/20", "2000::/3"))  # R
 
 _NEW_ROUTE, _GET_ROUTE = 24, 26  # messages of Linux
 
-_CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254"}
-"""Addresses that are local to each machine of Azure, Oracle, Alibaba and AWS. To
-Python, the first is global, and before Python 3.13 also the second."""
+_CLOUD = {"168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:c1::a9fe:a9fe"}
+_CLOUD |= {"fd00:ec2::23", "fd00:ec2::253", "fd00:ec2::254", "fd20:ce::254"}
+"""Addresses that are local to each machine of Azure, Oracle, Alibaba, AWS and Google.
+To Python, the first is global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED, _HOSTS = 60.0, 5.0, 10_000
 """The seconds for which addresses are cached, and a page waits for them; the most names
 in a cache."""
 
 _LONGEST_HOST = 254  # with the dot at its end, no name of a server is longer (RFC 1035)
-
 _ADDRESSES = 32  # the most addresses of a name; a content network has about 16
 
 _LOOKUPS = 128  # at a time for the pages of an index; only the system ends a lookup
