@@ -392,6 +392,18 @@ def test_a_final_release_is_left_on_some_index(pages: Sequence[Page]) -> None:
         assert has_final(shown)
 
 
+@pytest.mark.parametrize("newest", ["3.0+cpu", "3.0+cu130"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("withdrawn", ["2.0+cpu", "2.0+cu126"])
+def test_an_index_withdraws_a_file_of_an_old_release(
+    newest: str, known: bool, withdrawn: str
+) -> None:
+    """pip took the other file of that release, which cannot run, but no newer one."""
+    page = [wheel(newest), wheel("2.0+cu130"), wheel("1.0+cu126")]
+    page += [wheel(withdrawn, yanked=True)]
+    assert compare([page], known=known) == (page[0], page[0])
+
+
 @pytest.mark.parametrize("newest", ["3.0+cu130", "3.0+cu126"])
 @pytest.mark.parametrize("known", [True, False])
 def test_another_index_withdraws_a_file_of_an_old_release(

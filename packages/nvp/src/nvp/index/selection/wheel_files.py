@@ -308,15 +308,14 @@ def find_exposed(
 
     :param releases: the releases of all files on all indexes of the user.
     :param withdrawn: the releases with a file that its index yanked.
-    :param builds: the builds of the page. A build of a release that another index has
-        withdrawn is shown with all newer ones where it would be the newest one.
+    :param builds: the builds of the page. A build of a release that has been withdrawn
+        is shown with all newer ones where it would be the newest one.
     """
-    chosen = withdrawn - {build.release for build in builds if build.withdrawn}
     left, least = frozenset[int](), None
     for build in sorted(builds, key=lambda build: build.version, reverse=True):
         if files.get(build.file, SHOW).action == "show":
             left |= build.pythons
-        elif build.release in chosen and build.pythons - left:
+        elif build.release in withdrawn and build.pythons - left:
             least = build.release
     newer = {x.release for x in builds if least is not None and x.release >= least}
     exposed = newer.union(withdrawn)
