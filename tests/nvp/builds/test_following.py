@@ -61,7 +61,17 @@ def test_the_release_with_the_same_labels() -> None:
 
 
 def test_a_requirement_that_no_release_meets() -> None:
-    assert backends({Version("0.26.0"): "torch==3.0"})["0.26.0"] == "cu126"
+    """Another index may have that release, for any backend."""
+    assert "0.26.0" not in backends({Version("0.26.0"): "torch==3.0"})
+
+
+def test_a_required_release_without_a_label() -> None:
+    """The companion followed an older release for CPUs."""
+    torch = [build("torch", "2.10.0"), build("torch", "2.9.0+cpu", "cpu")]
+    requirements = {Version("0.26.0"): "torch==2.10.0"}
+    visibility = find_visibility(torch, driver=True)
+    followed = follow(VISION[2:4], requirements, torch, visibility)
+    assert followed == {}
 
 
 def test_nothing_to_follow() -> None:

@@ -139,7 +139,7 @@ def test_a_companion_is_compared_with_a_part_of_the_leader(steps: list[int]) -> 
     )
     companions = [build(f"1.{number}+cu126", "runs") for number in range(64)]
     requirements = {
-        each.release: f"torch<1,{clauses(number)}"
+        each.release: f"torch>1,{clauses(number)}"
         for number, each in enumerate(companions)
     }
     followed = follow(companions, requirements, leader, visibility)

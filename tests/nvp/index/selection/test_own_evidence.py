@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 import pytest
 from simple_repository import model
-from support.exposed import MACHINE
-from support.label_index import Pages
-from support.loopback import JSON
+from support.required_projects import (
+    CU13,
+    LINUX,
+    OTHER_PYTHON,
+    RUNS,
+    Wheels,
+    find_shown,
+    index_of,
+    wheel,
+)
 
-from nvp.index.http.client import Client
 from nvp.index.http.kept_keys import check_distinct
-from nvp.index.selection.component import select
-from nvp.index.selection.options import Selection
-from nvp.index.selection.reader import Reader
-
-LINUX = "cp311-cp311-manylinux_2_17_x86_64"
-OTHER_PYTHON = "cp310-cp310-manylinux_2_17_x86_64"
-CU13 = "nvidia-cuda-runtime-cu13"
-
-Wheels: TypeAlias = Mapping[str, "tuple[str | None, Mapping[str, Any]]"]
-
-
-def wheel(
-    requires: str | None = "", tag: str = LINUX, **keys: Any
-) -> tuple[str | None, Mapping[str, Any]]:
-    """Return an entry of `index_of`; without ``requires``, there is no METADATA."""
-    return requires, {"tag": tag, **keys}
-
-
-def index_of(number: int, wheels: Wheels, broken: str = "") -> Pages:
-    """Return an index.
-
-    :param wheels: keyed by project and version, such as ``torch-99.0``.
-    :param broken: the page of torch, which is no page.
-    """
-    pages: dict[str, list[dict[str, Any]]] = {}
-    contents = {}
-    for name, (requires, given) in wheels.items():
-        project, version = name.split("-")
-        keys = {**given}
-        file_name = f"{name}-{keys.pop('tag')}.whl"
-        file: dict[str, Any] = {
-            "filename": file_name,
-            "url": f"https://{number}.example/{file_name}",
-        }
-        file |= {"hashes": {}, "size": 20_000_000, **keys}
-        pages.setdefault(project, []).append(file)
-        if requires is not None:
-            file["core-metadata"] = True
-            text = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
-            text += f"Requires-Dist: {requires}\n" if requires else ""
-            contents[f"{file_name}.metadata"] = text
-    documents = {
-        name: json.dumps({"meta": {"api-version": "1.0"}, "name": name, "files": files})
-        for name, files in pages.items()
-    }
-    documents |= {"torch": broken} if broken else {}
-    url = f"https://{number}.example/simple/"
-    return Pages(documents, contents, url=url, kind=JSON)
-
-
-def find_shown(project: str, *sources: Pages) -> list[str]:
-    """Return the versions that are shown on the page of the first index."""
-    selection = Selection(machine=lambda: MACHINE, platform="linux_x86_64")
-    reader = Reader(Client())
-    found = select(sources, selection=selection, reader=reader, warn=lambda _: None)
-    page = asyncio.run(found[0].get_project_page(project))
-    return [x.filename.split("-")[1] for x in page.files if not x.yanked]
-
 
 KERNELS = {
     "torch-99.0": wheel(CU13),
@@ -116,7 +61,7 @@ def test_a_build_of_another_index_may_meet_a_requirement() -> None:
     assert shown == ["0.7+cu126", "0.9+cpu"]
 
 
-@pytest.mark.parametrize("other", [CU13, "nvidia-cuda-runtime-cu12"])
+@pytest.mark.parametrize("other", [CU13, RUNS])
 def test_only_another_index_has_the_required_release(other: str) -> None:
     own = {"torch-9.0+cu126": wheel(), "kern-2.0": wheel("torch==99.0")}
     own["kern-1.0"] = wheel("torch==9.0")
@@ -127,7 +72,7 @@ def test_only_another_index_has_the_required_release(other: str) -> None:
 
 
 LACKING = {
-    "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+    "torch-98.0": wheel(RUNS),
     "kern-0.9": wheel("torch==99.0"),
     "kern-0.9+cpu": wheel("torch==98.0"),
 }
@@ -136,7 +81,7 @@ LACKING = {
 @pytest.mark.parametrize("tag", [LINUX, OTHER_PYTHON])
 def test_a_release_of_another_index_withdraws_no_build(tag: str) -> None:
     """uv uses the torch of the first index, and found no solution with kern 0.9."""
-    other = index_of(1, {"torch-99.0": wheel("nvidia-cuda-runtime-cu12", tag)})
+    other = index_of(1, {"torch-99.0": wheel(RUNS, tag)})
     assert "0.9+cpu" in find_shown("kern", index_of(0, LACKING), other)
 
 
@@ -144,7 +89,7 @@ def test_a_further_requirement_that_is_met() -> None:
     """It made the build run, although another index alone had the required torch."""
     own = {**LACKING, "torch-99.0": wheel(CU13), "torchvision-1.0": wheel()}
     own["kern-0.9"] = wheel("torchvision==1.0\nRequires-Dist: torch==99.0")
-    other = index_of(1, {"torch-99.0": wheel("nvidia-cuda-runtime-cu12")})
+    other = index_of(1, {"torch-99.0": wheel(RUNS)})
     assert "0.9+cpu" in find_shown("kern", index_of(0, own), other)
 
 
@@ -213,8 +158,8 @@ def test_a_release_with_a_yanked_file(number: int) -> None:
     [
         (
             {
-                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
-                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "torch-99.0": wheel(RUNS, OTHER_PYTHON),
+                "torch-98.0": wheel(RUNS),
                 "kern-0.9": wheel("torch==99.0"),
                 "kern-0.9+cpu": wheel("torch==98.0"),
             },
@@ -222,8 +167,8 @@ def test_a_release_with_a_yanked_file(number: int) -> None:
         ),
         (
             {
-                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
-                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "torch-99.0": wheel(RUNS, OTHER_PYTHON),
+                "torch-98.0": wheel(RUNS),
                 "kern-0.9": wheel("torch==99.0", "cp310-abi3-manylinux_2_17_x86_64"),
                 "kern-0.9+cpu": wheel("torch==98.0"),
             },
@@ -242,8 +187,8 @@ def test_a_release_with_a_yanked_file(number: int) -> None:
             {
                 "torchvision-1.0": wheel("torch==99.0"),
                 "torchvision-0.9": wheel("torch==98.0"),
-                "torch-99.0": wheel("nvidia-cuda-runtime-cu12", OTHER_PYTHON),
-                "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+                "torch-99.0": wheel(RUNS, OTHER_PYTHON),
+                "torch-98.0": wheel(RUNS),
                 "kern-0.9": wheel("torchvision==1.0"),
                 "kern-0.9+cpu": wheel("torchvision==0.9"),
             },
@@ -267,39 +212,6 @@ def test_a_label_beside_an_unreadable_page_of_the_own_index() -> None:
         "kern-0.8+cu126": wheel("torch==98.0"),
     }
     assert "0.9+cpu" in find_shown("kern", index_of(0, own, broken="{"))
-
-
-BACKENDS = {
-    f"{name}+{label}": wheel(requires)
-    for name, requires in {"torch-99.0": "", "torchvision-0.9": "torch>=99.0"}.items()
-    for label in ("cu126", "cu128")
-}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {},
-        {
-            "torchvision-0.1+cu126": wheel("bitsandbytes==1.0"),
-            "bitsandbytes-1.0+cu126": wheel(),
-        },
-        {"torch-99.1+cu126": wheel(tag=OTHER_PYTHON)},
-        {"torch-99.1rc1+cu126": wheel()},
-    ],
-)
-def test_the_backend_of_a_companion(other: Wheels) -> None:
-    """Another index decided on cu126, although the torch is one for cu128."""
-    shown = find_shown("torchvision", index_of(0, BACKENDS), index_of(1, other))
-    assert shown == ["0.9+cu128"]
-
-
-def test_a_release_whose_requirements_only_another_index_tells() -> None:
-    own = {**BACKENDS, "torch-97.0+cu126": wheel()}
-    own |= {f"torchvision-0.8+{label}": wheel(None) for label in ("cu126", "cu128")}
-    other = {"torchvision-0.8+cu130": wheel("torch==97.0")}
-    shown = find_shown("torchvision", index_of(0, own), index_of(1, other))
-    assert shown == ["0.9+cu128", "0.8+cu128"]
 
 
 @pytest.mark.parametrize(
@@ -350,51 +262,11 @@ def test_many_requirements_on_python(number: int, length: int) -> None:
             check_distinct(files)
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "expected"),
-    [
-        (
-            {
-                "torch-2.7.0+cu126": wheel(),
-                "kern-0.9+cu126torch2.7": wheel("torch"),
-                "kern-0.9+cu126torch2.8": wheel("torch"),
-            },
-            {"torch-2.8.0+cu126": wheel()},
-            "0.9+cu126torch2.7",
-        ),
-        (
-            {
-                "torch-99.0+cu128": wheel(),
-                "kern-0.9+cu126": wheel("torch>=99.0"),
-                "kern-0.9+cu128": wheel("torch>=99.0"),
-            },
-            {"torch-99.1+cu126": wheel()},
-            "0.9+cu128",
-        ),
-        (
-            {
-                "torch-98.0+cu128": wheel(),
-                "kern-0.9+cu126": wheel("torch==98.0"),
-                "kern-0.9+cu128": wheel("torch==98.0"),
-            },
-            {"kern-0.9": wheel("torch==97.0", OTHER_PYTHON)},
-            "0.9+cu128",
-        ),
-    ],
-)
-def test_a_build_for_the_torch_of_the_same_index(
-    own: Wheels, other: Wheels, expected: str
-) -> None:
-    """uv takes both from the first index, and found no solution."""
-    shown = find_shown("kern", index_of(0, own), index_of(1, other))
-    assert shown == [expected]
-
-
 def test_a_project_that_is_shown_without_verdicts() -> None:
     """kern 0.8 withdrew 0.9+cpu, and uv took 0.9 with a torch that cannot run."""
     own = {
         "torch-99.0": wheel(CU13),
-        "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+        "torch-98.0": wheel(RUNS),
         "kern-0.9": wheel("torch==99.0"),
         "kern-0.9+cpu": wheel("torch==98.0"),
         "kern-0.8": wheel("torch==98.0"),
@@ -407,9 +279,35 @@ def test_the_last_resort_beside_an_uncertain_build() -> None:
     """kern 0.9 took its place, and uv found nothing: this torch 99.0 is yanked."""
     own = {
         "torch-99.0": wheel(CU13),
-        "torch-98.0": wheel("nvidia-cuda-runtime-cu12"),
+        "torch-98.0": wheel(RUNS),
         "kern-0.9": wheel("torch==99.0"),
         "kern-0.8+cu130": wheel("torch==98.0"),
     }
     other = index_of(1, {"torch-99.0+foo": wheel(None)})
     assert find_shown("kern", index_of(0, own), other) == ["0.9", "0.8+cu130"]
+
+
+@pytest.mark.parametrize("broken", ["", "{"])
+def test_what_is_open_is_so_for_what_requires_it(broken: str) -> None:
+    """kern 0.9 took the place of 1.0, though another index decides on torchvision."""
+    own = {
+        "kern-1.0+cpu": wheel("torch==97.0"),
+        "kern-0.9+cu126": wheel("torchvision==0.8"),
+        "torchvision-0.8+cu126": wheel("torch>=98.0"),
+        "torch-98.0+cu130": wheel(),
+        "torch-97.0+cpu": wheel(),
+    }
+    other = index_of(1, {"torch-98.0+cu128": wheel()}, broken=broken)
+    assert "1.0+cpu" in find_shown("kern", index_of(0, own), other)
+
+
+def test_a_refusal_by_another_index_is_no_step_back() -> None:
+    """kern 0.9 was not known to run, as 0.8 is, and gave way."""
+    own = {
+        "kern-1.0": wheel("torch==99.0"),
+        "kern-0.9": wheel(),
+        "kern-0.8+cu126": wheel(),
+        "torch-98.0": wheel(RUNS),
+    }
+    other = index_of(1, {"torch-99.0+cu130": wheel()})
+    assert find_shown("kern", index_of(0, own), other) == ["0.9", "0.8+cu126"]

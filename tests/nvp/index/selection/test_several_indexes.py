@@ -132,23 +132,23 @@ def versions(files: Sequence[model.File]) -> list[str]:
 LEADER: Mapping[str, Builds] = {"torch": {"2.9.0+cu118": []}}
 
 
-@pytest.mark.parametrize("second", [{}, LEADER])
+@pytest.mark.parametrize("leading", [0, 1])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_requirements_of_all_builds_decide(
-    order: Sequence[int], second: Mapping[str, Builds]
-) -> None:
+def test_one_index_has_the_required_project(order: Sequence[int], leading: int) -> None:
     """Each index withdrew its build for that of the other, and pip found none."""
-    first = {} if second else LEADER
-    pair = [
-        Index(0, {"kern": {"1.0+cu118": [], "1.1a1+cu118": []}, **first}),
-        Index(1, {"kern": {"1.0+cu126": ["torch"]}, **second}),
-    ]
+    kern: Sequence[Builds]
+    kern = {"1.0+cu118": [], "1.1a1+cu118": []}, {"1.0+cu126": ["torch"]}
+    torch: list[Mapping[str, Builds]] = [{}, {}]
+    torch[leading] = LEADER
+    pair = [Index(number, {"kern": kern[number], **torch[number]}) for number in (0, 1)]
     components = open_indexes(*pair)
 
     async def run() -> dict[int, list[str]]:
         return {number: versions(await read(components[number])) for number in order}
 
-    assert asyncio.run(run()) == {0: ["1.0+cu118", "1.1a1+cu118"], 1: []}
+    second = {0: ["1.1a1+cu118"], 1: ["1.0+cu126"]}
+    left = second if leading else {0: ["1.0+cu118", "1.1a1+cu118"], 1: []}
+    assert asyncio.run(run()) == left
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -208,12 +208,12 @@ def test_what_is_shared_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         await ask("c", 300_000)
         await ask("b", 600_000)
         assert made == ["a", "b", "c", "b"]
-        parts = [part(900_000)]
+        own = part(900_000)
 
         async def follow() -> Followed:
-            return Followed(name=None, backends={}, parts=parts, late=frozenset())
+            return Followed(name=None, backends={}, part=own, late=frozenset())
 
-        await every.once("d", lambda: parts, follow)
+        await every.once("d", lambda: own, follow)
         await ask("a", 300_000)
         assert made[4:] == ["a"]
 

@@ -231,8 +231,9 @@ def _find_known(
             is_other = build.index not in indexes
             if is_other or (is_installable and not build.pythons):
                 continue
+            its = "unknown" if build.judgement.is_open else build.judgement.verdict
             for python in (*build.pythons, None):
-                verdicts.setdefault(python, set()).add(build.judgement.verdict)
+                verdicts.setdefault(python, set()).add(its)
         for python, found in verdicts.items():
             newest, refused = by_python.get(python, (None, found == {"cannot"}))
             if newest is None and not found.isdisjoint(RUNNING):
@@ -318,8 +319,9 @@ def _choose(
 ) -> Backend | None:
     """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
-    each = ((x.backend, x.judgement) for x in labelled)
-    able = (x for x, its in each if its.verdict != "cannot" and not its.is_open)
+    # Each page could withdraw its builds for those of another page.
+    own = ((x.backend, x.judgement) for x in labelled if x.index is None)
+    able = (x for x, its in own if its.verdict != "cannot" and not its.is_open)
     same = (x for x in able if x and follow and x.label == follow.label)
     if (first := next(same, None)) is not None:
         return first

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
@@ -63,9 +63,10 @@ def follow(
     installer that compares only versions cannot detect that.
 
     The backend is that of the newest release of the leader that an installer may select
-    with the companion, on each Python if there is such a release. If the requirements
-    are unknown, the companion was most likely built for a release of the leader with
-    builds for the same backends.
+    with the companion, on each Python if there is such a release. Without one that has
+    a label, the companion has no required backend. If the requirements are unknown, the
+    companion was most likely built for a release of the leader with builds for the same
+    backends.
 
     :param builds: the builds of the companion.
     :param requirements: for each release of the companion, its requirement on the
@@ -91,6 +92,12 @@ def follow(
     if not backends:
         return followed
 
+    shown = {x.release for x in leader if visibility.files[x.file].action == "show"}
+    releases = [
+        version
+        for version in sorted(shown, reverse=True)
+        if newest is None or version <= newest
+    ]
     work, theirs = Work(len(leader)), _labels(leader)
     by_labels = {theirs[version]: backend for version, backend in reversed(backends)}
     theirs_for, mine_for = _pythons(leader), _pythons(builds)
@@ -98,41 +105,20 @@ def follow(
         if release in followed:
             continue
         parsed = parse_requirement(requirements.get(release, ""))
-        if parsed is None or not work.parses(parsed.specifier, len(backends)):
+        if parsed is None or not work.parses(parsed.specifier, len(releases)):
             wanted = by_labels.get(labels, backends[0][1])
         else:
             allows = partial(parsed.specifier.contains, prereleases=True)
-            fitting = [pair for pair in backends if allows(pair[0])]
+            fitting = [version for version in releases if allows(version)]
             pythons = mine_for[release]
-            all_take = (pair for pair in fitting if theirs_for[pair[0]] >= pythons)
-            wanted = next(chain(all_take, fitting, backends))[1]
+            all_take = (x for x in fitting if theirs_for[x] >= pythons)
+            best = next(chain(all_take, fitting), None)
+            if best is None or best not in visibility.backends:
+                continue
+            wanted = visibility.backends[best]
         same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
         followed[release] = next(same, wanted)
     return followed
-
-
-def follow_own(
-    builds: Sequence[Build],
-    requirements: Mapping[Version, str],
-    leader: Iterable[Build],
-    visibility: PageVisibility,
-) -> dict[Version, Backend]:
-    """Find the backends that an index shows of the leader and has of a companion.
-
-    uv, for example, takes both projects from the first index.
-
-    :param builds: the builds of the companion on the index.
-    :param requirements: as for `follow`.
-    :param leader: the builds of the leader on the index.
-    :param visibility: the visibility of the leader's builds on all indexes.
-    """
-    shown = [x for x in leader if visibility.files[x.file].action == "show"]
-    releases = {build.release for build in shown}
-    own = {r: each for r, each in visibility.backends.items() if r in releases}
-    found = follow(builds, requirements, shown, replace(visibility, backends=own))
-    able = (x for x in builds if x.judgement.verdict != "cannot")
-    has = {(build.release, build.backend) for build in able}
-    return {r: each for r, each in found.items() if shown and (r, each) in has}
 
 
 def _for_torch(

@@ -46,8 +46,8 @@ class Judgement:
     :param fits: if the limits on a dependency allow only releases that cannot run:
         whether the build accepts one of these releases; otherwise ``None``.
     :param is_silent: whether there is no evidence about the build at all.
-    :param is_open: whether nothing is known of the release that the build pins, perhaps
-        because of another index.
+    :param is_open: whether nothing is known of the release that the build pins, or only
+        another index has that release.
     :param pythons: the versions of Python for which all required projects have builds;
         ``None`` if this is not known.
     """

@@ -26,7 +26,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import Backend, needs_of_requirements, requirements_on
 from ...builds.page import Build, Visibility, find_visibility
-from ...builds.stepping_back import follow, follow_own
+from ...builds.stepping_back import follow
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, required_projects
 from ...metadata.requirements import Work
@@ -245,18 +245,17 @@ class Followed(Known):
     """The backend that each release of a project must match.
 
     :param name: the project, such as torch, that decides the backends, if there is one.
-    :param parts: the wheels of the project whose releases these are.
+    :param part: the wheels of the project whose releases these are.
     """
 
     name: str | None
     backends: Mapping[Version, Backend]
-    parts: Sequence[Part]
+    part: Part
 
     @property
     def memory(self) -> int:
         """The estimated memory in bytes."""
-        parts = sum(part.memory for part in self.parts)
-        return BUILD * (1 + len(self.backends)) + parts
+        return BUILD * (1 + len(self.backends)) + self.part.memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -377,73 +376,60 @@ class Leaders:
             late=late,
         )
 
-    async def follow(self, project: str, own: Part, parts: Sequence[Part]) -> Followed:
-        """Find the backends that the builds of a project on all indexes must match.
+    async def follow(self, project: str, own: Part) -> Followed:
+        """Find the backends that the builds of a project on its index must match.
 
-        :param own: the builds of the index whose page is made.
-        :param parts: the builds of each index, in the order of the user.
+        :param own: these builds.
         """
 
         async def find() -> Followed:
             name, backends = None, dict[Version, Backend]()
             with suppress(asyncio.TimeoutError):
-                finding = self._find_backends(own, parts)
+                finding = self._find_backends(own)
                 name, backends = await asyncio.wait_for(finding, PATIENCE)
-            late = self._indexes.late  # also those of the parts, by `Indexes.once`
-            return Followed(name=name, backends=backends, parts=parts, late=late)
+            late = self._indexes.late  # also those of the part, by `Indexes.once`
+            return Followed(name=name, backends=backends, part=own, late=late)
 
         key = self._indexes.own, project
-        return await self._indexes.once(key, lambda: parts, find)
+        return await self._indexes.once(key, lambda: own, find)
 
     async def _find_backends(
-        self, own: Part, parts: Sequence[Part]
+        self, own: Part
     ) -> tuple[str | None, dict[Version, Backend]]:
         """Find the required project, such as torch, that decides the backends.
 
-        A build of this index for a build that this index shows of that project is the
-        best one. Otherwise, all pages match the same backend, because each could
-        withdraw its builds for those of the others.
+        Other indexes decide only if the own index has no build of that project, about
+        releases that are known to require it.
 
         :returns: the name of that project, and the required backend of each release.
         """
-        left, names = _MOST, dict[str, None]()
-        required: dict[Version, Mapping[str, str]] = {}
-        for part in parts:  # the first one with a release decides what it requires
-            releases = {*part.required, *(build.release for build in part.builds)}
-            for release in releases - required.keys():
-                required[release] = part.required.get(release, {})
-        for part in (own, *parts):
-            some = {name for each in part.required.values() for name in each}
-            names |= dict.fromkeys(sorted(some))
-        builds = [x for part in parts for x in part.builds if x.pythons or part is own]
+        left = _MOST
+        names = {name for each in own.required.values() for name in each}
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         target = self._selection.target
-        for name in names:
+        for name in sorted(names):
             every: dict[SimpleRepository, Sequence[Build]] = {}
             for index in self._indexes.all:
                 if leader := await self._read(index, name, 1):
                     left, every[index] = left - leader.files, leader.builds
             if left < 0:
                 break
+            required = own.required.items()
+            texts = {r: each[name] for r, each in required if name in each}
+            builds = own.builds
+            near = {x: known for x, known in every.items() if self._is_near(x)}
+            if any(near.values()):
+                every = near
+            elif len(near) < len(every):
+                builds = [build for build in builds if build.release in texts]
             label = self._selection.pins.get(name)
             leading, _ = await in_thread(
                 find_candidates, None, every, (), label, target
             )
             decide = partial(find_visibility, driver=driver, label=label)
             visibility = await in_thread(decide, leading)
-            texts = {r: each[name] for r, each in required.items() if name in each}
             found = await in_thread(follow, builds, texts, leading, visibility)
-            near = {
-                number for number, index in enumerate(every) if self._is_near(index)
-            }
-            if len(near) < len(every):
-                mine = own.required.items()
-                texts = {r: each[name] for r, each in mine if name in each}
-                nearest = [build for build in leading if build.index in near]
-                found |= await in_thread(
-                    follow_own, own.builds, texts, nearest, visibility
-                )
             if found:
                 return name, found
         return None, {}

@@ -361,56 +361,57 @@ class PageJudge:
         fits: list[bool] = []
         pythons: frozenset[int] | None = None
 
-        def compare(name: str, text: str, judged: Verdicts) -> bool:
-            """Compare a requirement with releases; return whether the next counts."""
-            nonlocal by_pin, refused
+        def compare(name: str, text: str, judged: Verdicts) -> tuple[str | None, bool]:
+            """Return why no release fits, and whether the next requirement counts."""
+            nonlocal by_pin
             parsed = parse_requirement(text)
             steps = _FILTERS * sum(map(len, judged.values()))
             if parsed and not work.parses(parsed.specifier, steps):
-                return False
+                return None, False
             refusal = find_refusal(text, judged)
             fit = self._limits.find_fit(name, text, judged, work)
             if fit is not None:
                 fits.append(fit)
+            elif refusal is not None:
+                return refusal, False
+            lacking.update(dict.fromkeys(sorted(find_lacking(text, judged)), name))
+            near = find_neighbours(project, release, self._platform)
+            if by_pin is None or by_pin.is_open:
+                found = judge_by_pin(text, judged, reading.environment, near)
+                by_pin = found or by_pin
+            return refusal, True
+
+        for name, text in required.items():
+            if name == project or depth >= _DEEPEST:
+                continue
+            own, others = await self._judge_required(name, depth + 1, reading)
+            allows = partial(find_allowed, work, text)
+            found = await in_thread(allows, own)
+            is_there = own is None or bool(found)
+            pythons = _find_pythons(found, pythons)
+            judged = (own if is_there else others) or {}
+            refusal, goes_on = await in_thread(compare, name, text, judged)
+            allowed = list[Judgement]()
+            if bool(refusal) is is_there:  # otherwise builds elsewhere do not matter
+                allowed = await in_thread(allows, others)
+            # A CPU build of another index gives way to a GPU build of an older release.
+            may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
+            left = [x for x in found if x.verdict != "cannot"]
+            may_run = may_run or (left != [] and all(x.is_open for x in left))
+            # If a page of the project cannot be judged, installers see all of its
+            # builds. Then this build must withdraw no other build.
+            is_open = own is None or others is None
+            if is_open or (may_run if is_there else allowed):
+                elsewhere.append(refusal or f"it requires {shown(text, 100)[1:-1]}")
+                continue
             if refusal is not None:
                 refused = refused or Judgement(
                     verdict="cannot",
                     evidence=needs.evidence,
                     reasons=(refusal,),
                     cuda=needs.cuda,
+                    is_open=not is_there,
                 )
-                if fit is None:
-                    return False
-            lacking.update(dict.fromkeys(sorted(find_lacking(text, judged)), name))
-            near = find_neighbours(project, release, self._platform)
-            if by_pin is None or by_pin.is_open:
-                found = judge_by_pin(text, judged, reading.environment, near)
-                by_pin = found or by_pin
-            return True
-
-        for name, text in required.items():
-            if name == project or depth >= _DEEPEST:
-                continue
-            own, others = await self._judge_required(name, depth + 1, reading)
-            before, allows = refused, partial(find_allowed, work)
-            found = await in_thread(allows, text, own)
-            is_there = own is None or bool(found)
-            pythons = _find_pythons(found, pythons)
-            judged = (own if is_there else others) or {}
-            goes_on = await in_thread(compare, name, text, judged)
-            is_refused = refused is not before
-            allowed = list[Judgement]()
-            if is_refused is is_there:  # otherwise the builds elsewhere do not matter
-                allowed = await in_thread(allows, text, others)
-            # A CPU build of another index gives way to a GPU build of an older release.
-            may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
-            is_open = may_run if is_there else bool(allowed)
-            # If a page of the project cannot be judged, installers see all of its
-            # builds. Then this build must withdraw no other build.
-            if own is None or others is None or is_open:
-                reason = f"it requires {shown(text, 100)[1:-1]}"
-                elsewhere += refused.reasons if refused and is_refused else (reason,)
-                refused, goes_on = before, True
             if not goes_on:
                 break
         silent = needs.evidence == "metadata" and needs.cuda is None

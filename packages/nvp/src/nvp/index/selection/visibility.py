@@ -163,7 +163,7 @@ class BuildJudge:
         driver = environment.cuda_driver_version is not None
         parts, pages, why = await self._judge_others(index, project, own)
         pages = {index: files, **pages}
-        followed = await self._leaders.follow(project, own, [*parts.values()])
+        followed = await self._leaders.follow(project, own)
         everywhere = [*chain(*pages.values())]
         if self._indexes.late:
             # Decide by the builds of this page alone, so that installers can take one
