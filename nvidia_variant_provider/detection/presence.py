@@ -119,8 +119,9 @@ def child_variables(
     # pass such a variable to a child.
     variables = {
         name: value
-        for name, value in environ.items()
-        if name
+        for name in tuple(environ)
+        if (value := environ.get(name)) is not None  # a thread may remove it
+        and name
         and "=" not in name
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))

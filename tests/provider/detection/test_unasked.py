@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pynvml
 import pytest
@@ -97,6 +98,8 @@ def test_a_child_gets_what_the_driver_may_read() -> None:
     own = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0", "CUDA_VISIBLE_DEVICES": "1"}
     given = {**passed, **own, **tools, **SECRETS, "": "x", "A=B": "y"}
     assert child_variables(given) == {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    gone = {**given, "CUDA_GONE": None}  # a thread removes it
+    assert child_variables(cast("dict[str, str]", gone)) == child_variables(given)
     complete = child_variables(given, complete=True)
     assert {*SECRETS, *passed, *tools} <= complete.keys()
     assert not complete.keys() & {"", "A=B", "CUDA_VISIBLE_DEVICES"}

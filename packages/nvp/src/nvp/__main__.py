@@ -25,6 +25,12 @@ def run() -> int:
         # exception that is raised at the end of an import.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        # A parent may pass on that it ignores SIGCHLD, as some daemons do. Then the
+        # kernel would drop the exit codes of children.
+        if sys.platform != "win32" and (
+            signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        ):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         from .signals import ending
 
         with ending():

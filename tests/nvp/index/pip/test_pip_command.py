@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,16 @@ class TestProbe:
         done = pip("install", "-i", index, "--dry-run", "--no-deps", "torch")
         assert done.code == 0, done.text
         assert "Would install variant cu126 of torch 2.8.0" in done.out
+
+
+@posix
+def test_a_parent_ignores_the_ends_of_children() -> None:
+    """Some daemons do, and pass that on: ``nvp pip`` exited with 0 after each error."""
+    words = [sys.executable, "-m", "nvp", "pip", "no-such-command"]
+    code = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    code += f"; os.execv({sys.executable!r}, {words!r})"
+    run = partial(subprocess.run, capture_output=True, timeout=120, check=False)
+    assert run([sys.executable, "-c", code]).returncode == run(words).returncode == 1
 
 
 @pytest.mark.slow
