@@ -103,7 +103,8 @@ def test_a_release_whose_requirements_only_another_index_tells() -> None:
                 "kern-0.9+cu126torch2.8": wheel("torch"),
             },
             {"torch-2.8.0+cu126": wheel()},
-            "0.9+cu126torch2.7",
+            # pip takes the torch of the other index, so its build stays.
+            ["0.9+cu126torch2.7", "0.9+cu126torch2.8"],
         ),
         (
             {
@@ -112,7 +113,7 @@ def test_a_release_whose_requirements_only_another_index_tells() -> None:
                 "kern-0.9+cu128": wheel("torch>=99.0"),
             },
             {"torch-99.1+cu126": wheel()},
-            "0.9+cu128",
+            ["0.9+cu128"],
         ),
         (
             {
@@ -121,13 +122,12 @@ def test_a_release_whose_requirements_only_another_index_tells() -> None:
                 "kern-0.9+cu128": wheel("torch==98.0"),
             },
             {"kern-0.9": wheel("torch==97.0", OTHER_PYTHON)},
-            "0.9+cu128",
+            ["0.9+cu128"],
         ),
     ],
 )
 def test_a_build_for_the_torch_of_the_same_index(
-    own: Wheels, other: Wheels, expected: str
+    own: Wheels, other: Wheels, expected: Sequence[str]
 ) -> None:
     """uv takes both from the first index, and found no solution."""
-    shown = find_shown("kern", index_of(0, own), index_of(1, other))
-    assert shown == [expected]
+    assert find_shown("kern", index_of(0, own), index_of(1, other)) == expected

@@ -301,6 +301,18 @@ def test_what_is_open_is_so_for_what_requires_it(broken: str) -> None:
     assert "1.0+cpu" in find_shown("kern", index_of(0, own), other)
 
 
+def test_what_is_open_gives_way_to_no_other_build() -> None:
+    """uv found nothing that it could install: only the other index has torch 99.0."""
+    own = {
+        "kern-0.9+cu126": wheel("torch==99.0"),
+        "kern-0.9+cu128": wheel("torch==98.0", OTHER_PYTHON),
+        "kern-0.9+cu118": wheel("torch==97.0"),
+        "torch-98.0": wheel(RUNS),
+    }
+    other = index_of(1, {"torch-99.0": wheel(RUNS)})
+    assert "0.9+cu126" in find_shown("kern", index_of(0, own), other)
+
+
 def test_a_refusal_by_another_index_is_no_step_back() -> None:
     """kern 0.9 was not known to run, as 0.8 is, and gave way."""
     own = {

@@ -20,9 +20,7 @@ from .needs import Backend
 from .verdicts import Judgement
 
 Action: TypeAlias = Literal["show", "yank", "hide"]
-
 RUNNING = ("runs", "partly")
-
 ANY_PYTHON = frozenset({0})  # a placeholder, if the versions of Python do not matter
 
 
@@ -371,8 +369,9 @@ def _visibility_of(
         return SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
-    is_unknown = driver and judgement.verdict == "unknown" and not judgement.is_open
-    if is_unknown and own[None].steps_back:
+    if judgement.is_open:
+        return SHOW  # no other build takes its place
+    if driver and judgement.verdict == "unknown" and own[None].steps_back:
         # The newest release cannot run: yank this build if an older release runs.
         newest = _find_stand_in(build, own, steps_back=True)
         if newest is not None:
