@@ -19,6 +19,8 @@ from support.required_projects import (
 
 from nvp.index.http.kept_keys import check_distinct
 
+ANYWHERE = wheel(None, "py3-none-any")
+
 KERNELS = {
     "torch-99.0": wheel(CU13),
     "kern-0.7+cu126": wheel("torch==99.0"),
@@ -299,6 +301,72 @@ def test_what_is_open_is_so_for_what_requires_it(broken: str) -> None:
     }
     other = index_of(1, {"torch-98.0+cu128": wheel()}, broken=broken)
     assert "1.0+cpu" in find_shown("kern", index_of(0, own), other)
+
+
+@pytest.mark.parametrize("torch", [LINUX, OTHER_PYTHON])
+def test_a_refusal_by_another_index_is_none_of_what_requires_the_build(
+    torch: str,
+) -> None:
+    """kern 1.9 gave way to 1.8: 2.0 seemed to be refused by its own index."""
+    own = {
+        "kern-2.0": wheel("torchvision==0.9"),
+        "kern-1.9": wheel("torchvision>=0.8"),
+        "kern-1.8": wheel(RUNS),
+        "torchvision-0.9": wheel("torch==99.0"),
+        "torchvision-0.8": wheel(RUNS),
+        "torch-98.0": wheel(),
+    }
+    other = index_of(1, {"torch-99.0+cu130": wheel("", torch)})
+    assert "1.9" in find_shown("kern", index_of(0, own), other)
+
+
+def test_a_wheel_for_any_platform_of_the_required_release() -> None:
+    """The requirement seemed to allow only a build that cannot run."""
+    own = {
+        "kern-0.9": wheel("torch>=98.0"),
+        "kern-0.8": wheel(RUNS),
+        "torch-98.0+cu130": wheel(),
+        "torch-98.0": ANYWHERE,
+    }
+    assert "0.9" in find_shown("kern", index_of(0, own))
+    more = {name: own[name] for name in ("kern-0.9", "kern-0.8")}
+    two = (
+        index_of(1, {"torch-98.0": ANYWHERE}),
+        index_of(2, {"torch-98.0": wheel(CU13)}),
+    )
+    assert "0.9" in find_shown("kern", index_of(0, more), *two)
+
+
+def test_what_a_requirement_names_by_its_url() -> None:
+    own = {
+        "kern-0.9": wheel("torch @ https://files.example/torch-99.0-py3-none-any.whl"),
+        "kern-0.8": wheel(RUNS),
+        "torch-98.0+cu130": wheel(),
+    }
+    assert "0.9" in find_shown("kern", index_of(0, own))
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        # Another wheel of the required release is for any platform.
+        (
+            {"torch-98.0+cu126": wheel(tag=OTHER_PYTHON), "torch-98.0": ANYWHERE},
+            {},
+        ),
+        ({"torch-98.0+cu126": wheel(tag=OTHER_PYTHON)}, {"torch-98.0+cu126": wheel()}),
+    ],
+)
+def test_a_required_release_for_another_python_withdraws_no_build(
+    own: Wheels, other: Wheels
+) -> None:
+    """The build for Python 3.10 took the place of that for 3.11."""
+    kern = {
+        "kern-0.9+cu126": wheel("torch==98.0"),
+        "kern-0.9+cu128": wheel("torch==98.0", OTHER_PYTHON),
+    }
+    shown = find_shown("kern", index_of(0, {**own, **kern}), index_of(1, other))
+    assert "0.9+cu126" in shown
 
 
 def test_what_is_open_gives_way_to_no_other_build() -> None:

@@ -37,8 +37,7 @@ class Build:
         the wheel if GPUs did not matter; a single one if the client's Python is known.
     :param is_sure: whether every installer with one of these Pythons could select it.
     :param withdrawn: whether the index yanked the wheel.
-    :param index: the number of another index, with which ``file`` starts; ``None`` for
-        the index of the page.
+    :param index: the number of another index, with which ``file`` starts, if any.
     """
 
     file: str
@@ -56,6 +55,11 @@ class Build:
         """Whether nothing, not even METADATA, says that the wheel has GPU code."""
         unknown = self.judgement.verdict == "unknown" and self.judgement.cuda is None
         return unknown and self.backend is None
+
+    @property
+    def able(self) -> frozenset[int]:
+        """The versions of Python for which all required projects have builds, too."""
+        return self.judgement.limit(self.pythons)
 
     @property
     def name(self) -> str:
@@ -95,8 +99,7 @@ class PageVisibility:
     :param files: the visibility of each wheel, keyed by file name.
     :param newest: the newest release with a build that runs, or ``None``.
     :param backends: the chosen backend of each release whose builds have labels.
-    :param note: why no GPU will be used, if the machine has a driver but no build of
-        any release runs.
+    :param note: why no GPU will be used on a machine with a driver.
     """
 
     files: Mapping[str, Visibility]
@@ -149,18 +152,19 @@ def find_visibility(
     files: dict[str, Visibility] = {}
     backends: dict[Version, Backend] = {}
     for release, group in releases.items():
-        able = [build for build in group if build.pythons] or group
+        able = [x for x in group if x.able] or [x for x in group if x.pythons] or group
         choose = partial(_choose, driver=driver, follow=(follow or {}).get(release))
         choices: dict[int | None, Backend | None] = {None: choose(able)}
-        for python in frozenset().union(*(build.pythons for build in able)):
-            choices[python] = choose([b for b in able if python in b.pythons])
+        for python in frozenset().union(*(build.able for build in able)):
+            choices[python] = choose([b for b in able if python in b.able])
         if (choice := choices[None]) is not None:
             backends[release] = choice
-        plain = [b.pythons for b in able if b.backend is None and _may_run(b)]
+        plain = [b.able for b in able if b.backend is None and _may_run(b)]
         with_plain = frozenset().union(*plain)
         for build in group:
             # A build for another Python is no alternative.
-            own = [choices[python] for python in build.pythons or (None,)]
+            own = [choices[python] for python in build.able]
+            own = own or [None if build.pythons else choices[None]]
             label_of = build.backend and build.backend.label
             same = (c for c in own if c is None or c.label == label_of)
             files[build.file] = _visibility_of(
@@ -226,12 +230,12 @@ def _find_known(
     for release in sorted(releases, reverse=True):
         verdicts: dict[int | None, set[str]] = {}
         for build in releases[release]:
-            is_other = build.index not in indexes
-            if is_other or (is_installable and not build.pythons):
+            if build.index not in indexes or (is_installable and not build.pythons):
                 continue
             its = "unknown" if build.judgement.is_open else build.judgement.verdict
-            for python in (*build.pythons, None):
-                verdicts.setdefault(python, set()).add(its)
+            ok = {*build.able, None} if build.able or not build.pythons else ()
+            for key in (*build.pythons, None):
+                verdicts.setdefault(key, set()).add(its if key in ok else "unknown")
         for python, found in verdicts.items():
             newest, refused = by_python.get(python, (None, found == {"cannot"}))
             if newest is None and not found.isdisjoint(RUNNING):
@@ -253,10 +257,9 @@ def _find_stand_in(
     :param steps_back: replace only builds for a Python whose newest release cannot run.
     """
     pythons = [every[python] for python in build.pythons or (None,)]
-    if not all(known.newest for known in pythons):
-        return None
     older = [x for x in pythons if x.newest and x.newest < build.release]
-    if steps_back and not any(item.steps_back for item in older):
+    is_step = not steps_back or any(item.steps_back for item in older)
+    if not (is_step and all(known.newest for known in pythons)):
         return None
     return max((item.newest for item in older if item.newest), default=None)
 
@@ -286,7 +289,7 @@ def _show_last_resorts(
                 python
                 for build in group
                 if _is_any_shown(files, [build])
-                for python in build.pythons or (None,)
+                for python in (build.able if build.pythons else (None,))
             }
             for build in group:
                 is_left = not shown.issuperset(build.pythons or (None,))
@@ -377,12 +380,10 @@ def _visibility_of(
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
             return Visibility(action="yank", reason=reason)
-    if backend is None:
-        return SHOW
-    if choice is not None and backend.label != choice.label:
+    if backend and choice and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Visibility(action="yank", reason=reason)
-    is_cpu = backend.kind == "cpu"
+    is_cpu = backend is not None and backend.kind == "cpu"
     newest = _find_stand_in(build, by_python, steps_back=False) if is_cpu else None
     if driver and newest is not None:
         reason = f"it does not use the GPU; {newest} is the newest release that does"

@@ -211,7 +211,9 @@ def _parse(
     logger.info("%s: %d requirements", wheel.file.filename, len(requires))
     requires = requirements_on(requires, wheel.platform, reading.work, pythons)
     # Keep only what counts, because the event loop parses requirements again.
-    required = required_projects(requires, PROJECTS, reading.work)
+    # No index has what a requirement names by its URL.
+    named = [text for text in requires if "@" not in text.partition(";")[0]]
+    required = required_projects(named, PROJECTS, reading.work)
     return required.values(), needs_of_requirements(requires, project)
 
 

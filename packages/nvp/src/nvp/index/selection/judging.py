@@ -224,7 +224,7 @@ class PageJudge:
     def _only_whole(self, builds: list[Build]) -> list[Build]:
         """Refuse a build for only some GPUs if its Pythons have builds for all GPUs."""
         here = [x for x in builds if x.platform == self._platform]
-        whole = [x.pythons for x in here if x.judgement.verdict == "runs"]
+        whole = [x.able for x in here if x.judgement.verdict == "runs"]
         has_whole = _NO_PYTHON.union(*whole)
         refused = {
             x.file
@@ -410,7 +410,7 @@ class PageJudge:
                     evidence=needs.evidence,
                     reasons=(refusal,),
                     cuda=needs.cuda,
-                    is_open=not is_there,
+                    is_open=not is_there or all(x.is_open for x in found),
                 )
             if not goes_on:
                 break

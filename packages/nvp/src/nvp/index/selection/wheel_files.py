@@ -71,7 +71,7 @@ class OrdinaryWheel:
             backend=self.backend,
             platform=self.platform,
             judgement=judgement,
-            pythons=judgement.limit(takers.pythons),
+            pythons=takers.pythons,
             is_sure=takers.is_sure,
             withdrawn=is_yanked(self.file),
         )
@@ -271,7 +271,7 @@ def find_candidates(
     own = [x for one, builds in every.items() if not is_vendor(one) for x in builds]
     for build in own if label is None else [x for x in own if x.has_label(label)]:
         if build.judgement.verdict in RUNNING and not build.withdrawn:
-            running[build.release] = running.get(build.release, none) | build.pythons
+            running[build.release] = running.get(build.release, none) | build.able
     if not (target and target.pre):
         each = [x for builds in every.values() for x in builds if not x.withdrawn]
         sure = [x for x in each if x.is_sure and not x.release.is_prerelease]
@@ -341,7 +341,8 @@ def find_verdicts(
     verdicts = {build.release: {} for build in builds}
     for build in builds:
         foreign = build.backend is not None and build.backend.is_foreign
-        if build.platform == platform and build.pythons and not foreign:
+        is_ours = build.platform == platform or build.file.endswith("-any.whl")
+        if is_ours and build.able and not foreign:
             judgement, each = build.judgement, shown[build.file]
             if judgement.verdict == "cpu" and each.action != "show":
                 # Refuse hidden builds, which an exact pin would allow.
@@ -349,7 +350,7 @@ def find_verdicts(
                 judgement = replace(judgement, verdict="cannot", reasons=reasons)
             judgement = replace(judgement, pythons=None)
             before = verdicts[build.release].get(judgement, frozenset())
-            verdicts[build.release][judgement] = before | build.pythons
+            verdicts[build.release][judgement] = before | build.able
     # Keep equal verdicts once: a release may have thousands of builds.
     return {
         release: [replace(x, pythons=pythons) for x, pythons in each.items()]
