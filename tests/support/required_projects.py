@@ -35,7 +35,7 @@ def index_of(number: int, wheels: Wheels, broken: str = "") -> Pages:
     """Return an index.
 
     :param wheels: keyed by project and version, such as ``torch-99.0``.
-    :param broken: the page of torch, which is no page.
+    :param broken: the text that the index sends as its page of torch.
     """
     pages: dict[str, list[dict[str, Any]]] = {}
     contents = {}

@@ -25,8 +25,8 @@ def run() -> int:
         # exception that is raised at the end of an import.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-        # A parent may pass on that it ignores SIGCHLD, as some daemons do. Then the
-        # kernel would drop the exit codes of children.
+        # A parent that ignores SIGCHLD, such as a daemon, passes this on. The kernel
+        # would then drop the exit codes of children.
         if sys.platform != "win32" and (
             signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         ):

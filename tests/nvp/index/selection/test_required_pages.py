@@ -14,6 +14,8 @@ from support.exposed import MACHINE
 from support.judged_pages import make_judge
 from support.label_index import Pages
 from support.loopback import JSON
+from support.required_projects import index_of as make_index
+from support.required_projects import wheel
 
 from nvp.index.http.client import Client
 from nvp.index.http.urls import PassingError
@@ -46,29 +48,12 @@ def index_of(
     tag: str = "cp311-cp311",
 ) -> Pages:
     """Return an index; a wheel whose requirement is ``None`` has no METADATA."""
-    pages: dict[str, list[dict[str, object]]] = {}
-    contents = {}
-    for wheel, each in requires.items():
-        name, version = wheel.split("-")
-        file_name = f"{wheel}-{tag}-{LINUX}.whl"
-        file = {
-            "filename": file_name,
-            "url": f"{place or f'https://{number}.example'}/{file_name}",
-            "hashes": {},
-            "size": 20_000_000,
-            "core-metadata": each is not None,
-        }
-        pages.setdefault(name, []).append(file)
-        if each is not None:
-            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-            text += f"Requires-Dist: {each}\n" if each else ""
-            contents[f"{file_name}.metadata"] = text
-    documents = {
-        name: json.dumps({"meta": {"api-version": "1.0"}, "name": name, "files": files})
-        for name, files in pages.items()
-    }
-    url = f"https://{number}.example/simple/"
-    return Pages(documents, contents, url=url, kind=JSON)
+    wheels = {}
+    for name, each in requires.items():
+        tags = f"{tag}-{LINUX}"
+        keys = {"url": f"{place}/{name}-{tags}.whl"} if place else {}
+        wheels[name] = wheel(each, tags, **keys)
+    return make_index(number, wheels)
 
 
 def find_shown(own: Pages, other: Pages, is_first: bool) -> list[Version]:

@@ -320,9 +320,9 @@ def _choose(
 ) -> Backend | None:
     """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
-    # Each page could withdraw its builds for those of another page.
-    own = ((x.backend, x.judgement) for x in labelled if x.index is None)
-    able = (x for x, its in own if its.verdict != "cannot" and not its.is_open)
+    # Otherwise, each page could withdraw its builds for those of another page.
+    own = (x for x in labelled if x.index is None and not x.judgement.is_open)
+    able = (x.backend for x in own if x.judgement.verdict != "cannot")
     same = (x for x in able if x and follow and x.label == follow.label)
     if (first := next(same, None)) is not None:
         return first

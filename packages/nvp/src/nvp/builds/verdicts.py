@@ -66,7 +66,12 @@ class Judgement:
     pythons: frozenset[int] | None = None
 
     def limit(self, pythons: frozenset[int]) -> frozenset[int]:
-        """Return those of some versions of Python for which `pythons` has builds."""
+        """Return the versions of Python for which required projects have builds.
+
+        A build that cannot run is refused for every version.
+
+        :param pythons: the versions for which the build itself exists.
+        """
         if self.pythons is None or self.verdict == "cannot":
             return pythons
         return pythons & self.pythons

@@ -30,8 +30,7 @@ from ...builds.stepping_back import follow
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, required_projects
 from ...metadata.requirements import Work
-from ...wheels.archive import parse_requires, release_of
-from ..http.kept_keys import is_yanked
+from ...wheels.archive import parse_requires
 from ..http.threads import in_thread
 from ..http.urls import TooSlowError
 from .indexes import BUILD, MINUTE, Indexes, Known, LateError, is_vendor
@@ -43,6 +42,7 @@ from .wheel_files import (
     builds_for,
     find_candidates,
     find_verdicts,
+    find_withdrawn,
     without_exposed,
 )
 
@@ -266,8 +266,8 @@ class Leader(Known):
 
     :param builds: the wheels of one index for this platform or any platform that the
         user's pins allow, newest first.
-    :param judged: all of its wheels for this platform or any platform.
-    :param visibility: the visibility of each wheel.
+    :param judged: all wheels of the index for this platform or any platform.
+    :param visibility: the visibility of each wheel of the index, by file name.
     :param verdicts: the verdicts on the builds that an installer may take, by release.
     :param withdrawn: the releases with a file that the index yanked.
     :param files: the number of files on the index.
@@ -309,21 +309,23 @@ class Leaders:
         """
         every = {x: await self._read(x, project, depth) for x in self._indexes.all}
         withdrawn = {x for leader in every.values() if leader for x in leader.withdrawn}
-        verdicts: tuple[dict[Version, list[Judgement]], ...] = {}, {}
+        near: dict[Version, list[Judgement]] = {}
+        far: dict[Version, list[Judgement]] = {}
         unread = set[bool]()
         for index, leader in every.items():
             is_near = self._is_near(index)
             if leader is None or leader.is_unread:
-                unread |= set() if is_vendor(index) else {is_near}
+                if not is_vendor(index):
+                    unread.add(is_near)
                 continue
-            known = leader.verdicts, leader.judged, leader.visibility
-            # Installers see other builds of releases that any of the indexes yanked.
-            found = await in_thread(without_exposed, *known, withdrawn)
+            found = leader.verdicts
+            if withdrawn:  # of these releases, installers see other builds, too
+                known = leader.judged, leader.visibility, withdrawn
+                found = await in_thread(without_exposed, found, *known)
             for release, each in found.items():
                 if each or is_near:
-                    verdicts[not is_near].setdefault(release, []).extend(each)
-        own, others = verdicts
-        return None if True in unread else own, None if False in unread else others
+                    (near if is_near else far).setdefault(release, []).extend(each)
+        return None if True in unread else near, None if False in unread else far
 
     def _is_near(self, index: SimpleRepository) -> bool:
         """Return whether an index may decide about builds on the own one."""
@@ -366,13 +368,12 @@ class Leaders:
         named = self._selection.named.get(project, ())
         label = self._selection.pins.get(project)
         shown = find_visibility(judged, driver=True, named=named, label=label).files
-        withdrawn = (release_of(x.filename, project) for x in files if is_yanked(x))
         return Leader(
             builds=[x for x in builds if not pins or str(x.release) in allowed],
             judged=builds,
             visibility=shown,
             verdicts=find_verdicts(judged, shown, self._platform),
-            withdrawn=frozenset(filter(None, withdrawn)),
+            withdrawn=find_withdrawn(files, project),
             files=len(files),
             is_unread=is_unread,
             late=late,

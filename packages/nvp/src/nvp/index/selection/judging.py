@@ -310,9 +310,9 @@ class PageJudge:
             environment = reading.environment
             judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
             if elsewhere and judgement.verdict != "cannot":
-                # The installer may use only one index: withdraw no build for this one.
-                reason = f"{elsewhere[0]}; an index may have a build that runs"
-                reasons = (reason,)
+                # An installer may use one index alone, where this build must not take
+                # the place of another one.
+                reasons = (f"{elsewhere[0]}; an index may have a build that runs",)
                 judgement = Judgement(verdict="unknown", reasons=reasons, is_open=True)
         return replace(leave_out(judgement, lacking), fits=fits, pythons=pythons)
 
@@ -394,14 +394,14 @@ class PageJudge:
             allowed = list[Judgement]()
             if bool(refusal) is is_there:  # otherwise builds elsewhere do not matter
                 allowed = await in_thread(allows, others)
-            # A CPU build of another index gives way to a GPU build of an older release.
-            may_run = any(x.verdict not in ("cannot", "cpu") for x in allowed)
+            if is_there:
+                # A CPU build of another index gives way to an older GPU build.
+                allowed = [x for x in allowed if x.verdict not in ("cannot", "cpu")]
             left = [x for x in found if x.verdict != "cannot"]
-            may_run = may_run or (left != [] and all(x.is_open for x in left))
+            is_open = allowed != [] or (left != [] and all(x.is_open for x in left))
             # If a page of the project cannot be judged, installers see all of its
             # builds. Then this build must withdraw no other build.
-            is_open = own is None or others is None
-            if is_open or (may_run if is_there else allowed):
+            if is_open or own is None or others is None:
                 elsewhere.append(refusal or f"it requires {shown(text, 100)[1:-1]}")
                 continue
             if refusal is not None:

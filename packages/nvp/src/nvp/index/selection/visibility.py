@@ -54,6 +54,7 @@ from .wheel_files import (
     find_early,
     find_exposed,
     find_kept,
+    find_withdrawn,
     folder_of_file,
     has_plain,
 )
@@ -369,12 +370,12 @@ class BuildJudge:
         hides = any(each.action == "hide" for each in files.values())
         if not hides and not any(map(is_yanked, listed)):
             return {}
-        releases, withdrawn = dict[str, Version](), set[Version]()
-        for file in listed:
-            if (release := release_of(file.filename, project)) is not None:
-                releases[file.filename] = release
-                if is_yanked(file) and not is_asked:
-                    withdrawn.add(release)
+        releases = {
+            file.filename: release
+            for file in listed
+            if (release := release_of(file.filename, project)) is not None
+        }
+        withdrawn = frozenset() if is_asked else find_withdrawn(listed, project)
         return find_exposed(files, releases, withdrawn, builds)
 
     async def _find_verdicts(self, project: str, depth: int) -> FoundVerdicts:

@@ -294,6 +294,12 @@ def find_candidates(
     return candidates, late
 
 
+def find_withdrawn(files: Iterable[model.File], project: str) -> frozenset[Version]:
+    """Find the releases with a file that its index yanked."""
+    found = (release_of(x.filename, project) for x in files if is_yanked(x))
+    return frozenset(filter(None, found))
+
+
 def find_exposed(
     files: Mapping[str, Visibility],
     releases: Mapping[str, Version],
